@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+copse_status copse__file_read(char **out, size_t *out_bytes, const char *path,
+                              size_t limit_bytes, copse_error *err) {
+    *out = NULL;
+    *out_bytes = 0;
+    copse_status status = COPSE_OK;
+    char *data = NULL;
+    size_t used = 0, capacity = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return copse__fail(err, COPSE_IO, errno, path, "cannot open it: %s",
+                           strerror(errno));
+    for (;;) {
+        COPSE__TRY(copse__grow(&data, &capacity, used + 65536 + 1, 1, err), out);
+        ssize_t got = read(fd, data + used, capacity - used - 1);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            status = copse__fail(err, COPSE_IO, errno, path, "cannot read it: %s",
+                                 strerror(errno));
+            goto out;
+        }
+        if (got == 0)
+            break;
+        used += (size_t)got;
+        if (used > limit_bytes) {
+            status =
+                copse__fail(err, COPSE_FORMAT, 0, path,
+                            "it is larger than the %zu bytes allowed here", limit_bytes);
+            goto out;
+        }
+    }
+    data[used] = '\0';
+    *out = data;
+    *out_bytes = used;
+    data = NULL;
+out:
+    free(data);
+    close(fd);
+    return status;
+}
+
+struct copse__atomic_file {
+    char *path;
+    char *temporary;
+    int fd;
+};
+
+static void atomic_free(copse__atomic_file *file) {
+    if (file->fd >= 0)
+        close(file->fd);
+    free(file->path);
+    free(file->temporary);
+    free(file);
+}
+
+copse_status copse__atomic_open(copse__atomic_file **out, const char *path,
+                                copse_error *err) {
+    static atomic_uint counter;
+    *out = NULL;
+    copse__atomic_file *file;
+    copse_status status = copse__calloc(&file, 1, sizeof *file, err);
+    if (status != COPSE_OK)
+        return status;
+    file->fd = -1;
+    COPSE__TRY(copse__strdup(&file->path, path, err), fail);
+    size_t capacity = strlen(path) + 64;
+    COPSE__TRY(copse__calloc(&file->temporary, capacity, 1, err), fail);
+    snprintf(file->temporary, capacity, "%s.tmp-%ld-%u", path, (long)getpid(),
+             atomic_fetch_add(&counter, 1));
+    file->fd = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file->fd < 0) {
+        status = copse__fail(err, COPSE_IO, errno, path,
+                             "cannot write it: %s; choose a folder that can be written",
+                             strerror(errno));
+        goto fail;
+    }
+    *out = file;
+    return COPSE_OK;
+fail:
+    atomic_free(file);
+    return status;
+}
+
+copse_status copse__atomic_write(copse__atomic_file *file, const void *data, size_t bytes,
+                                 copse_error *err) {
+    const char *from = data;
+    while (bytes > 0) {
+        ssize_t put = write(file->fd, from, bytes);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return copse__fail(err, COPSE_IO, errno, file->path, "cannot write it: %s",
+                               strerror(put < 0 ? errno : ENOSPC));
+        from += put;
+        bytes -= (size_t)put;
+    }
+    return COPSE_OK;
+}
+
+int copse__atomic_fd(copse__atomic_file *file) {
+    return file->fd;
+}
+
+static copse_status sync_folder(const char *path, copse_error *err) {
+    char *folder;
+    copse_status status = copse__path_folder(&folder, path, err);
+    if (status != COPSE_OK)
+        return status;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Some file systems cannot sync a folder (EINVAL): then there is nothing to wait for.
+     */
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        status = copse__fail(err, COPSE_IO, errno, folder, "cannot sync the folder: %s",
+                             strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    free(folder);
+    return status;
+}
+
+copse_status copse__atomic_commit(copse__atomic_file *file, copse_error *err) {
+    copse_status status = COPSE_OK;
+    int fd = file->fd;
+    file->fd = -1;
+    bool synced = fsync(fd) == 0;
+    int sync_errno = errno;
+    bool closed = close(fd) == 0;
+    int code = synced ? errno : sync_errno;
+    if (!synced || !closed || (code = 0, rename(file->temporary, file->path) != 0)) {
+        if (code == 0)
+            code = errno;
+        status = copse__fail(err, COPSE_IO, code, file->path, "cannot finish it: %s",
+                             strerror(code));
+        unlink(file->temporary);
+    } else {
+        status = sync_folder(file->path, err);
+    }
+    atomic_free(file);
+    return status;
+}
+
+void copse__atomic_abort(copse__atomic_file *file) {
+    if (!file)
+        return;
+    unlink(file->temporary);
+    atomic_free(file);
+}
+
+copse_status copse__file_write_atomic(const char *path, const void *data, size_t bytes,
+                                      copse_error *err) {
+    copse__atomic_file *file;
+    copse_status status = copse__atomic_open(&file, path, err);
+    if (status != COPSE_OK)
+        return status;
+    status = copse__atomic_write(file, data, bytes, err);
+    if (status != COPSE_OK) {
+        copse__atomic_abort(file);
+        return status;
+    }
+    return copse__atomic_commit(file, err);
+}
+
+copse_status copse__make_folders(const char *path, copse_error *err) {
+    char *work;
+    copse_status status = copse__strdup(&work, path, err);
+    if (status != COPSE_OK)
+        return status;
+    for (char *at = work + (work[0] == '/');; at++) {
+        if (*at != '/' && *at != '\0')
+            continue;
+        char kept = *at;
+        *at = '\0';
+        struct stat info;
+        if (work[0] && mkdir(work, 0777) != 0 &&
+            !(errno == EEXIST && stat(work, &info) == 0 && S_ISDIR(info.st_mode))) {
+            status = copse__fail(err, COPSE_IO, errno, work,
+                                 "cannot make the folder: %s; choose another with --out",
+                                 strerror(errno));
+            break;
+        }
+        *at = kept;
+        if (!kept)
+            break;
+    }
+    free(work);
+    return status;
+}
+
+bool copse__file_exists(const char *path) {
+    return access(path, F_OK) == 0;
+}
+
+copse_status copse__path_join(char **out, const char *folder, const char *name,
+                              copse_error *err) {
+    if (!folder || !folder[0] || name[0] == '/')
+        return copse__strdup(out, name, err);
+    size_t capacity = strlen(folder) + strlen(name) + 2;
+    copse_status status = copse__calloc(out, capacity, 1, err);
+    if (status == COPSE_OK)
+        snprintf(*out, capacity, "%s%s%s", folder,
+                 folder[strlen(folder) - 1] == '/' ? "" : "/", name);
+    return status;
+}
+
+copse_status copse__path_folder(char **out, const char *path, copse_error *err) {
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return copse__strdup(out, ".", err);
+    if (slash == path)
+        return copse__strdup(out, "/", err);
+    copse_status status = copse__calloc(out, (size_t)(slash - path) + 1, 1, err);
+    if (status == COPSE_OK)
+        memcpy(*out, path, (size_t)(slash - path));
+    return status;
+}
+
+copse_status copse__cache_folder(char **out, copse_error *err) {
+    *out = NULL;
+    const char *own = getenv("COPSE_CACHE");
+    if (own)
+        return own[0] ? copse__strdup(out, own, err) : COPSE_OK;
+    const char *xdg = getenv("XDG_CACHE_HOME");
+    if (xdg && xdg[0] == '/')
+        return copse__path_join(out, xdg, "copse", err);
+    const char *home = getenv("HOME");
+    if (home && home[0] == '/')
+        return copse__path_join(out, home, ".cache/copse", err);
+    return COPSE_OK;
+}

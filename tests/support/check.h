@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_SUPPORT_CHECK_H
+#define TESTS_SUPPORT_CHECK_H
+
+#include <check.h>
+#include <copse/status.h>
+#include <stdlib.h>
+
+/* Asserts that a fallible expression succeeds, and shows its error where it does not.
+ * Needs a `copse_error error` in scope. */
+#define ASSERT_OK(expression)                                                            \
+    do {                                                                                 \
+        copse_status status_ = (expression);                                             \
+        ck_assert_msg(status_ == COPSE_OK, "%s: %s: %s: %s", #expression,                \
+                      copse_status_name(status_), error.place, error.text);              \
+    } while (0)
+
+/* Asserts that it fails with just this status. */
+#define ASSERT_FAILS(expected, expression)                                               \
+    do {                                                                                 \
+        copse_status status_ = (expression);                                             \
+        ck_assert_msg(status_ == (expected), "%s: %s instead of %s", #expression,        \
+                      copse_status_name(status_), copse_status_name(expected));          \
+    } while (0)
+
+/* Adds one test function as a case of its own, named after it. */
+#define ADD_TEST(suite, function)                                                        \
+    do {                                                                                 \
+        TCase *case_ = tcase_create(#function);                                          \
+        tcase_set_timeout(case_, 60);                                                    \
+        tcase_add_test(case_, function);                                                 \
+        suite_add_tcase((suite), case_);                                                 \
+    } while (0)
+
+/* Runs a suite as a program's main; EXIT_FAILURE where a test failed. */
+static inline int run_suite(Suite *suite) {
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+#endif
