@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_TOPO_MODEL_H
+#define COPSE_TOPO_MODEL_H
+
+/* The fields of a topology, for src/topo and tools/cltopo. Unknown is said as: -1 in
+ * signed fields, 0 in counts and sizes, "" in texts. */
+
+#include <stddef.h>
+
+#include "topo/topo.h"
+
+enum {
+    COPSE__MAX_ICDS = 64,
+    COPSE__MAX_PLATFORMS = 64,
+    COPSE__MAX_HANDLES = 256,
+    COPSE__MAX_NODES = 4096
+};
+
+/* Bits of a device's type, as OpenCL numbers them (one device may have several). */
+enum {
+    COPSE__TYPE_CPU = 2,
+    COPSE__TYPE_GPU = 4,
+    COPSE__TYPE_ACCELERATOR = 8,
+    COPSE__TYPE_CUSTOM = 16
+};
+
+typedef enum copse__icd_status {
+    COPSE__ICD_OK,
+    COPSE__ICD_EMPTY,   /* answers, but shows no device */
+    COPSE__ICD_MISSING, /* its library cannot be loaded */
+    COPSE__ICD_CRASH,
+    COPSE__ICD_TIMEOUT,
+    COPSE__ICD_UNKNOWN /* not asked, or a loader that hides it */
+} copse__icd_status;
+
+typedef struct copse__icd {
+    char file[256];    /* path of the .icd file, or of the library itself */
+    char library[256]; /* first line of the file */
+    copse__icd_status status;
+    int signal;        /* what killed the probe; 0 where none did */
+    char stage[96];    /* the call it was in when it crashed or hung */
+    char message[256]; /* the dynamic linker's words, or the driver's last line */
+    uint32_t devices;
+    uint32_t platforms;
+} copse__icd;
+
+typedef struct copse__platform {
+    char name[128], vendor[128], version[128];
+    int icd; /* index, -1: unknown */
+    uint32_t device_count;
+} copse__platform;
+
+typedef enum copse__evidence {
+    COPSE__BY_NOTHING,
+    COPSE__BY_KHR_PCI,
+    COPSE__BY_AMD_TOPOLOGY, /* without a domain */
+    COPSE__BY_NV_PCI
+} copse__evidence;
+
+typedef struct copse__pci {
+    uint32_t domain, bus, device, function;
+} copse__pci;
+
+/* One (platform, device) of OpenCL. */
+typedef struct copse__handle {
+    uint32_t platform, device; /* as `P:D` */
+    int physical;              /* index of the physical device */
+    bool preferred;
+    char name[128];        /* trimmed */
+    uint8_t name_raw[128]; /* as the driver gave it, with its padding and NULs */
+    uint32_t name_raw_bytes;
+    char vendor[128], driver[128], version[128], c_version[128];
+    char tag[16]; /* "amd", "nvidia", "intel", … or "other" */
+    uint64_t type;
+    uint32_t vendor_id;
+    uint32_t compute_units, clock_mhz;
+    uint64_t memory_bytes, max_alloc_bytes, local_bytes, cache_bytes;
+    uint64_t max_work_group;
+    uint32_t native_float_width;
+    uint32_t align_bits;
+    uint32_t max_parts; /* 0: cannot be split into equal parts */
+    int8_t available, compiler, unified, fp16, fp64, subgroups, images, native_kernels;
+    char *extensions; /* sorted, one blank between; owned by the topology */
+    copse__evidence pci_evidence;
+    copse__pci pci;
+    bool has_uuid;
+    uint8_t uuid[16];
+} copse__handle;
+
+typedef enum copse__confidence {
+    COPSE__CONFIDENCE_UNKNOWN,
+    COPSE__CONFIDENCE_INFERRED,
+    COPSE__CONFIDENCE_EXACT
+} copse__confidence;
+
+/* Bits that say why a physical device is what it is. */
+enum {
+    COPSE__WHY_KHR_PCI = 1,
+    COPSE__WHY_AMD_TOPOLOGY = 2,
+    COPSE__WHY_NV_PCI = 4,
+    COPSE__WHY_UUID = 8,
+    COPSE__WHY_HOST_CPU = 16,
+    COPSE__WHY_AMBIGUOUS = 32 /* an address repeated within one platform, ignored */
+};
+
+/* One piece of silicon, with the handles that drive it. */
+typedef struct copse__physical {
+    char id[64]; /* "pci:0000:03:00.0", "uuid:…", "host", "opencl:0:1" */
+    copse__confidence confidence;
+    uint32_t why;
+    uint64_t type;
+    char tag[16];
+    int preferred; /* handle index */
+    bool has_pci;
+    copse__pci pci;
+    int numa; /* OS index of its NUMA node; -1: unknown */
+    int node; /* its PCI object among the nodes; -1: none known */
+    int link_width, link_generation, link_max_width,
+        link_max_generation; /* -1: unknown */
+    char cpus[256];          /* the near CPUs, "0-7,16-23"; "": unknown */
+} copse__physical;
+
+typedef struct copse__warning {
+    char code[32];
+    char text[256];
+} copse__warning;
+
+struct copse__topo {
+    char host[128];
+    char cpus_allowed[256];
+    uint32_t cpu_count; /* allowed */
+
+    size_t icd_count, platform_count, handle_count, physical_count, warning_count;
+    copse__icd *icds;
+    copse__platform *platforms;
+    copse__handle *handles;     /* sorted by platform, device */
+    copse__physical *physicals; /* sorted by rank order */
+    copse__warning *warnings;
+    size_t warning_capacity;
+
+    bool replayed;        /* from a saved report: nothing of it can be opened */
+    char *vendors_folder; /* the private folder, where one was needed */
+    char *vendors_before; /* OCL_ICD_VENDORS as it was */
+    bool vendors_were_set;
+};
+
+/* The rank order of a physical device's handle: NUMA node, PCI address, platform, device.
+ * Unknown sorts last. The low 8 bits are free for a part. */
+uint64_t copse__handle_order(const copse__topo *topo, const copse__handle *handle);
+
+static inline bool copse__handle_usable(const copse__handle *handle) {
+    return handle->available == 1 && handle->compiler == 1;
+}
+
+/* snprintf that cuts on purpose, at a character's boundary, and returns the length that
+ * out has now. capacity >= 1. */
+size_t copse__put(char *out, size_t capacity, const char *format, ...) COPSE_PRINTF(3, 4);
+
+/* "0000:03:00.0" into a buffer of at least 24 bytes. Returns it. */
+const char *copse__pci_text(char buffer[24], copse__pci pci);
+
+/* "gpu", "cpu+gpu+accelerator", "unknown". Returns buffer. */
+const char *copse__type_text(char *buffer, size_t capacity, uint64_t type);
+
+/* Adds a warning; silently not where memory ran out. */
+void copse__topo_warn(copse__topo *topo, const char *code, const char *format, ...)
+    COPSE_PRINTF(3, 4);
+
+/* identity.c: the better of two handles for one device, by the rule written there. */
+bool copse__handle_better(const copse__topo *topo, const copse__handle *a,
+                          const copse__handle *b);
+/* Sets tag from the vendor's words and number. */
+void copse__handle_set_tag(copse__handle *handle);
+/* Fills physicals from the handles, and each handle's physical and preferred. */
+COPSE_CHECKED copse_status copse__identify(copse__topo *topo, copse_error *err);
+
+/* icds.c: what the loader of this process would read, in name order. Sets icds. */
+COPSE_CHECKED copse_status copse__icds_list(copse__topo *topo, copse_error *err);
+/* A folder with links to the .icd files with keep[i], named as they are. free() *out. */
+COPSE_CHECKED copse_status copse__icds_folder(char **out, const copse__topo *topo,
+                                              const bool *keep, copse_error *err);
+void copse__icds_folder_remove(const char *folder);
+
+/* isolate.c: asks the drivers, in children or not; fills icds, platforms, handles. */
+COPSE_CHECKED copse_status copse__ask_drivers(copse__topo *topo,
+                                              const copse__topo_options *options,
+                                              copse_error *err);
+
+/* What a probe found, of fixed size so that a child can fill it in shared memory. */
+typedef struct copse__probe_handle {
+    copse__handle handle; /* extensions not set */
+    char extensions[8192];
+} copse__probe_handle;
+
+typedef struct copse__probe {
+    _Atomic int finished;
+    char stage[96]; /* the call now running */
+    uint32_t platform_count, handle_count, dropped;
+    uint32_t icd_loaded[COPSE__MAX_ICDS]; /* 1 loaded, 2 loadable, 3 not loadable */
+    char icd_message[COPSE__MAX_ICDS][256];
+    copse__platform platforms[COPSE__MAX_PLATFORMS];
+    copse__probe_handle handles[COPSE__MAX_HANDLES];
+} copse__probe;
+
+/* probe_opencl.c: enumerates everything the loader shows into *probe (zeroed). Makes
+ * OpenCL calls in this process. topo gives the list of ICDs for matching platforms to
+ * them. */
+void copse__probe_opencl(copse__probe *probe, const copse__topo *topo);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topo/topo.h"
+
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "topo/bind.h"
+#include "topo/model.h"
+
+size_t copse__put(char *out, size_t capacity, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int wanted = vsnprintf(out, capacity, format, args);
+    va_end(args);
+    if (wanted < 0)
+        out[0] = '\0';
+    size_t length = strlen(out);
+    if (wanted < 0 || (size_t)wanted == length)
+        return length;
+    size_t lead = length;
+    while (lead > 0 && ((unsigned char)out[lead - 1] & 0xC0) == 0x80)
+        lead--;
+    if (lead == 0)
+        return length;
+    unsigned char c = (unsigned char)out[lead - 1];
+    size_t need = c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
+    if (length - (lead - 1) < need)
+        out[length = lead - 1] = '\0';
+    return length;
+}
+
+void copse__topo_warn(copse__topo *topo, const char *code, const char *format, ...) {
+    if (copse__grow(&topo->warnings, &topo->warning_capacity, topo->warning_count + 1,
+                    sizeof topo->warnings[0], NULL) != COPSE_OK)
+        return;
+    copse__warning *made = &topo->warnings[topo->warning_count++];
+    copse__put(made->code, sizeof made->code, "%s", code);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(made->text, sizeof made->text, format, args);
+    va_end(args);
+}
+
+uint64_t copse__handle_order(const copse__topo *topo, const copse__handle *handle) {
+    uint64_t numa = 0xFF, address = 0xFFFFFFFFu;
+    if (handle->physical >= 0) {
+        const copse__physical *physical = &topo->physicals[handle->physical];
+        if (physical->numa >= 0 && physical->numa < 0xFF)
+            numa = (uint64_t)physical->numa;
+        if (physical->has_pci) {
+            uint64_t domain =
+                physical->pci.domain < 0xFFFF ? physical->pci.domain : 0xFFFF;
+            address = domain << 16 | (uint64_t)(physical->pci.bus & 0xFF) << 8 |
+                      (uint64_t)(physical->pci.device & 0x1F) << 3 |
+                      (physical->pci.function & 7);
+        }
+    }
+    return numa << 56 | address << 24 | (uint64_t)(handle->platform & 0xFF) << 16 |
+           (uint64_t)(handle->device & 0xFF) << 8;
+}
+
+copse_status copse__topo_open(copse__topo **out, const copse__topo_options *options,
+                              copse_error *err) {
+    static const copse__topo_options defaults = {0};
+    copse__topo *topo = NULL;
+    *out = NULL;
+    copse_status status = copse__calloc(&topo, 1, sizeof *topo, err);
+    if (status != COPSE_OK)
+        return status;
+    if (!options)
+        options = &defaults;
+    topo->cpu_count = copse__allowed_cpus();
+    COPSE__TRY(copse__ask_drivers(topo, options, err), out);
+    for (size_t i = 0; i < topo->handle_count; i++)
+        copse__handle_set_tag(&topo->handles[i]);
+    COPSE__TRY(copse__identify(topo, err), out);
+out:
+    if (status != COPSE_OK)
+        copse__topo_close(topo);
+    else
+        *out = topo;
+    return status;
+}
+
+void copse__topo_close(copse__topo *topo) {
+    if (!topo)
+        return;
+    if (topo->vendors_folder) {
+        if (topo->vendors_were_set && topo->vendors_before)
+            setenv("OCL_ICD_VENDORS", topo->vendors_before, 1);
+        else
+            unsetenv("OCL_ICD_VENDORS");
+        copse__icds_folder_remove(topo->vendors_folder);
+    }
+    for (size_t i = 0; i < topo->handle_count; i++)
+        free(topo->handles[i].extensions);
+    free(topo->vendors_folder);
+    free(topo->vendors_before);
+    free(topo->icds);
+    free(topo->platforms);
+    free(topo->handles);
+    free(topo->physicals);
+    free(topo->warnings);
+    free(topo);
+}
