@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Data: datasets (one sample at a time, from files or from a callback) and pipelines
+ * (shuffled batches of a whole run, read ahead by worker threads into memory that devices
+ * can upload from).
+ *
+ * Everything here is deterministic: which sample is in which row of which batch depends
+ * on the dataset, the seed, the epoch and the batch size, never on threads, replicas or
+ * timing.
+ */
+#ifndef COPSE_DATA_H
+#define COPSE_DATA_H
+
+#include <copse/status.h>
+#include <copse/types.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Datasets -------------------------------------------------------------------------
+ */
+
+/* One sample's feature or label, without a batch dimension: rank 0 is a single number.
+ * Images are height, width, channels. */
+typedef struct copse_data_spec {
+    copse_dtype dtype;
+    size_t rank;
+    size_t shape[COPSE_MAX_RANK];
+} copse_data_spec;
+
+/* Elements, and bytes, of one sample. */
+COPSE_API size_t copse_data_spec_elements(const copse_data_spec *spec);
+COPSE_API size_t copse_data_spec_bytes(const copse_data_spec *spec);
+
+/* format, name in a configuration */
+#define COPSE_DATA_FORMAT_MAP(X)                                                         \
+    X(COPSE_DATA_IDX, "idx")                                                             \
+    X(COPSE_DATA_CIFAR10, "cifar10")                                                     \
+    X(COPSE_DATA_CIFAR100, "cifar100")
+
+typedef enum copse_data_format {
+#define COPSE_DATA_FORMAT_ENUM(code, name) code,
+    COPSE_DATA_FORMAT_MAP(COPSE_DATA_FORMAT_ENUM)
+#undef COPSE_DATA_FORMAT_ENUM
+} copse_data_format;
+
+/* "idx"; NULL for a value that is none. */
+COPSE_API const char *copse_data_format_name(copse_data_format format);
+/* false where no format has this name. */
+COPSE_API bool copse_data_format_find(copse_data_format *out, const char *name);
+
+/* Where samples come from. Start from {0}; every pointer is borrowed for the call only.
+ * Paths may be globs ("part-*.idx.gz"); what one matches is sorted by bytes, and the
+ * files are read as one set in that order. Files may be gzip-compressed whatever their
+ * name. */
+typedef struct copse_data_source {
+    copse_data_format format;
+    /* Relative paths start here; NULL or "": the working folder. */
+    const char *folder;
+
+    /* idx: files of features. cifar10, cifar100: the .bin files. */
+    const char *const *paths;
+    size_t path_count;
+    /* idx: files of labels, as many as paths; none: samples without labels. */
+    const char *const *label_paths;
+    size_t label_path_count;
+
+    /* cifar100: the 20 coarse classes instead of the 100 fine ones. */
+    bool coarse_labels;
+
+    /* Formats that are held in memory refuse to take more bytes than this; 0: three
+     * quarters of the machine's memory. */
+    size_t memory_limit_bytes;
+} copse_data_source;
+
+typedef struct copse_dataset copse_dataset;
+
+/* Opens files and checks what can be checked without decoding every sample. Errors name
+ * file, offset and what to do: COPSE_IO for what is missing or cannot be read,
+ * COPSE_FORMAT for what is damaged, COPSE_INVALID for a source that contradicts itself.
+ * Blocks while it reads. */
+COPSE_API copse_status copse_dataset_open(copse_dataset **out,
+                                          const copse_data_source *source,
+                                          copse_error *err) COPSE_CHECKED;
+
+/* A source of the caller's own, with a known number of samples that can be read in any
+ * order. */
+typedef struct copse_data_callbacks {
+    /* Writes one sample: copse_data_spec_bytes() of each spec; labels is NULL where there
+     * are none. Called from several threads at once, never twice at once for the same
+     * output. An error it returns is passed on; it fills err itself. */
+    copse_status (*read)(void *user, size_t index, void *features, void *labels,
+                         copse_error *err);
+    /* Called once, when the dataset is closed (also where opening fails). May be NULL. */
+    void (*close)(void *user);
+    void *user;
+    const char *name; /* for messages; copied */
+    size_t count;
+    copse_data_spec features;
+    copse_data_spec labels; /* COPSE_I32 or COPSE_F32 */
+    bool has_labels;
+    size_t classes; /* 0: not known */
+} copse_data_callbacks;
+
+COPSE_API copse_status copse_dataset_from_callbacks(copse_dataset **out,
+                                                    const copse_data_callbacks *callbacks,
+                                                    copse_error *err) COPSE_CHECKED;
+
+/* A part of a dataset: count samples from first on. Keeps the whole open for itself. */
+COPSE_API copse_status copse_dataset_slice(copse_dataset **out, copse_dataset *whole,
+                                           size_t first, size_t count,
+                                           copse_error *err) COPSE_CHECKED;
+
+/* As Keras' validation_split: the first floor(count * (1 - fraction)) samples, before any
+ * shuffling, are for training and the others for validation. 0 < fraction < 1, and
+ * neither part may be empty (COPSE_CONFIG). Both are closed by the caller; whole may be
+ * closed before them. */
+COPSE_API copse_status copse_dataset_split(copse_dataset **out_train,
+                                           copse_dataset **out_validation,
+                                           copse_dataset *whole, double fraction,
+                                           copse_error *err) COPSE_CHECKED;
+
+/* NULL is allowed. */
+COPSE_API void copse_dataset_close(copse_dataset *dataset);
+
+COPSE_API size_t copse_dataset_count(const copse_dataset *dataset);
+COPSE_API const copse_data_spec *copse_dataset_get_features(const copse_dataset *dataset);
+/* NULL where samples have no labels. Class indices are COPSE_I32 of rank 0, regression
+ * targets COPSE_F32, token targets COPSE_I32 of rank 1. */
+COPSE_API const copse_data_spec *copse_dataset_get_labels(const copse_dataset *dataset);
+/* 0 where the format does not know it. */
+COPSE_API size_t copse_dataset_classes(const copse_dataset *dataset);
+/* NULL where there is none; lives as long as the dataset. */
+COPSE_API const char *copse_dataset_get_class_name(const copse_dataset *dataset,
+                                                   size_t index);
+
+/* Reads one sample into memory of copse_data_spec_bytes() each; labels may be NULL.
+ * Thread-safe. Slower than a pipeline. */
+COPSE_API copse_status copse_dataset_read(copse_dataset *dataset, size_t index,
+                                          void *features, void *labels,
+                                          copse_error *err) COPSE_CHECKED;
+
+/* ---- Shards ---------------------------------------------------------------------------
+ */
+
+/* Splits total rows over n replicas in proportion to weights (NULL: equal) by the largest
+ * remainder; ties go to the lower rank. out[0..n) sums to total exactly; with equal
+ * weights sizes differ by at most 1; no part is further than 1 from its exact share.
+ * Weights are finite, not negative, not all 0 (COPSE_INVALID). */
+COPSE_API copse_status copse_shard_split(size_t total, size_t n, const double *weights,
+                                         size_t *out, copse_error *err) COPSE_CHECKED;
+
+/* The same, for the last, smaller batch of a run whose full batches are split into
+ * full[0..n): no part grows beyond its full size, so that plans and buffers made for a
+ * full batch fit. total is at most the sum of full. */
+COPSE_API copse_status copse_shard_split_partial(size_t total, size_t n,
+                                                 const size_t *full, size_t *out,
+                                                 copse_error *err) COPSE_CHECKED;
+
+/* ---- Pipelines ------------------------------------------------------------------------
+ */
+
+typedef enum copse_shuffle {
+    COPSE_SHUFFLE_NONE, /* the dataset's own order: evaluation, prediction */
+    COPSE_SHUFFLE_FULL  /* every epoch another permutation of the whole set */
+} copse_shuffle;
+
+/* Memory for replica's part of a slot (features, or labels): at least `bytes` bytes,
+ * aligned for the device. Called by copse_pipeline_open only, in the caller's thread. */
+typedef copse_status copse_slot_alloc_fn(void *user, size_t replica, size_t bytes,
+                                         void **out, copse_error *err);
+/* Called by copse_pipeline_open (where it fails) and copse_pipeline_close only. */
+typedef void copse_slot_free_fn(void *user, size_t replica, void *memory);
+
+/* Start from {0} and set batch. */
+typedef struct copse_pipeline_options {
+    size_t batch; /* rows of a global batch, over all replicas; >= 1 */
+    copse_shuffle shuffle;
+    uint64_t seed;
+    bool drop_remainder; /* leaves a smaller last batch out */
+    uint64_t epochs;     /* the run ends after this many; 0: never */
+
+    /* Where to begin: the batch that a checkpoint would have read next. start_batch may
+     * equal the number of batches in an epoch (then only that epoch's end is reported).
+     */
+    uint64_t start_epoch;
+    uint64_t start_batch;
+
+    size_t threads;  /* 0: chosen from the work and the machine */
+    size_t prefetch; /* batches made ready ahead; 0: 2 */
+    size_t held;     /* batches the caller holds at once; 0: 1 */
+
+    /* Labels outside 0..label_classes-1 are refused (COPSE_FORMAT); 0: not checked. */
+    size_t label_classes;
+
+    size_t replica_count; /* 0: 1 */
+    const size_t *shards; /* rows of each replica in a full batch, summing to batch; or */
+    const double *weights; /* copse_shard_split(batch, …); both NULL: equal */
+
+    copse_slot_alloc_fn *alloc; /* both NULL: host memory aligned to 4096 bytes */
+    copse_slot_free_fn *free;
+    void *alloc_user;
+} copse_pipeline_options;
+
+/* One replica's rows, contiguous: features is rows x the features' shape, labels rows x
+ * the labels' shape (NULL where there are none). Empty parts have rows 0 and valid
+ * pointers. */
+typedef struct copse_batch_part {
+    size_t rows;
+    size_t first_row; /* of the global batch */
+    const void *features;
+    const void *labels;
+} copse_batch_part;
+
+typedef struct copse_batch {
+    uint64_t epoch;
+    uint64_t index;          /* in its epoch, from 0 */
+    uint64_t first_position; /* of row 0 in the epoch's order: index * batch */
+    size_t rows; /* of the global batch; smaller than batch only at an epoch's end */
+    bool last;   /* of its epoch */
+    const uint64_t *samples; /* the dataset's index of each row */
+    size_t part_count;       /* replicas */
+    const copse_batch_part *parts;
+} copse_batch;
+
+typedef struct copse_pipeline copse_pipeline;
+
+/* Starts the worker threads. dataset stays open for the pipeline by itself: the caller
+ * may close its handle. options is read during the call only. To go on with other
+ * replicas or shards, open another pipeline at the position of the next batch: the same
+ * rows come. */
+COPSE_API copse_status copse_pipeline_open(copse_pipeline **out, copse_dataset *dataset,
+                                           const copse_pipeline_options *options,
+                                           copse_error *err) COPSE_CHECKED;
+
+/* Blocks until the next global batch is ready. *out is borrowed until
+ * copse_pipeline_release. At the end of each epoch *out is NULL once, with COPSE_OK;
+ * after the last epoch it stays NULL. A sample that cannot be read fails the call that
+ * would have returned its batch, after all batches before it; later calls repeat that
+ * error. COPSE_INVALID where the caller holds all `held` batches. One thread at a time.
+ */
+COPSE_API copse_status copse_pipeline_next(copse_pipeline *pipeline,
+                                           const copse_batch **out,
+                                           copse_error *err) COPSE_CHECKED;
+
+/* Gives a batch's memory back to the workers. In any order. NULL is allowed. */
+COPSE_API void copse_pipeline_release(copse_pipeline *pipeline, const copse_batch *batch);
+
+/* Batches in an epoch. */
+COPSE_API uint64_t copse_pipeline_batches(const copse_pipeline *pipeline);
+
+/* Rows of each replica in a full batch: replica_count entries. */
+COPSE_API const size_t *copse_pipeline_get_shards(const copse_pipeline *pipeline);
+
+typedef struct copse_pipeline_stats {
+    uint64_t samples; /* in batches that were handed out */
+    uint64_t wait_ns; /* copse_pipeline_next's callers waited for data */
+    uint64_t work_ns; /* workers read and decoded, summed over threads */
+} copse_pipeline_stats;
+
+COPSE_API void copse_pipeline_get_stats(copse_pipeline *pipeline,
+                                        copse_pipeline_stats *out);
+
+/* Stops and joins the workers; batches still held become invalid. NULL is allowed. */
+COPSE_API void copse_pipeline_close(copse_pipeline *pipeline);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

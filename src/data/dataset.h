@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_DATA_DATASET_H
+#define COPSE_DATA_DATASET_H
+
+#include <copse/data.h>
+#include <stdatomic.h>
+
+#include "base/error.h"
+#include "base/mem.h"
+#include "data/paths.h"
+
+/* What one thread keeps between samples: a file's bytes, decoded pixels. */
+typedef struct copse__scratch {
+    unsigned char *file;
+    size_t file_capacity;
+    unsigned char *pixels;
+    size_t pixel_capacity;
+} copse__scratch;
+
+void copse__scratch_free(copse__scratch *scratch);
+
+/* What a format does. */
+typedef struct copse__dataset_ops {
+    /* One sample of an indexable set, index < count; thread-safe. labels may be NULL. */
+    copse_status (*read)(copse_dataset *set, size_t index, copse__scratch *scratch,
+                         void *features, void *labels, copse_error *err);
+    /* Where a sample is, for people: "images.gz, sample 7". */
+    void (*locate)(const copse_dataset *set, size_t index, char *buffer, size_t bytes);
+    /* Frees state only. */
+    void (*close)(copse_dataset *set);
+} copse__dataset_ops;
+
+struct copse_dataset {
+    const copse__dataset_ops *ops;
+    atomic_size_t references;
+    char *name;
+    copse_data_spec features, labels;
+    size_t feature_bytes, label_bytes; /* label_bytes 0: no labels */
+    size_t count;
+    bool resident; /* read() is a copy from memory */
+    size_t classes;
+    char **class_names; /* classes entries, or NULL */
+    void *state;
+};
+
+/* An empty set with one reference, for an opening function to fill; close it on failure.
+ */
+copse_status copse__dataset_new(copse_dataset **out, const copse__dataset_ops *ops,
+                                const char *name, copse_error *err);
+
+/* Computes the byte sizes from the specs, refusing what does not fit a size_t. */
+copse_status copse__dataset_set_specs(copse_dataset *set, const copse_data_spec *features,
+                                      const copse_data_spec *labels, copse_error *err);
+
+/* Copies names; NULL: none. */
+copse_status copse__dataset_set_classes(copse_dataset *set, size_t classes,
+                                        const char *const *names, copse_error *err);
+
+copse_dataset *copse__dataset_retain(copse_dataset *set);
+
+/* The source's limit, or three quarters of the machine's memory. */
+size_t copse__memory_limit(size_t wanted);
+
+/* COPSE_NOMEM where bytes is above the limit, naming the file and the key to change. */
+copse_status copse__check_memory(uint64_t bytes, size_t limit, const char *place,
+                                 copse_error *err);
+
+/* Opening functions, one a format; paths and label_paths are expanded already. */
+typedef struct copse__found_files {
+    copse__paths paths, label_paths;
+} copse__found_files;
+
+copse_status copse__idx_open(copse_dataset **out, const copse_data_source *source,
+                             const copse__found_files *files, copse_error *err);
+copse_status copse__cifar_open(copse_dataset **out, const copse_data_source *source,
+                               const copse__found_files *files, copse_error *err);
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening, reading and closing a pipeline; what its workers do is in pipeline_work.c. */
+#include "data/pipeline.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/clock.h"
+
+/* ---- Options --------------------------------------------------------------------------
+ */
+
+static copse_status set_shards(copse_pipeline *p, const copse_pipeline_options *options,
+                               copse_error *err) {
+    copse_status status = copse__calloc(&p->shards, p->replicas, sizeof *p->shards, err);
+    if (status != COPSE_OK)
+        return status;
+    if (!options->shards)
+        return copse_shard_split(p->batch, p->replicas, options->weights, p->shards, err);
+    size_t sum = 0;
+    for (size_t r = 0; r < p->replicas; r++) {
+        p->shards[r] = options->shards[r];
+        if (!copse__add_size(sum, options->shards[r], &sum))
+            break;
+    }
+    if (sum != p->batch)
+        return copse__fail(err, COPSE_INVALID, 0, NULL,
+                           "the shards sum to %zu rows, not to the batch of %zu", sum,
+                           p->batch);
+    return COPSE_OK;
+}
+
+static copse_status set_position(copse_pipeline *p, const copse_pipeline_options *options,
+                                 copse_error *err) {
+    size_t count = p->set->count;
+    p->batches = count / p->batch + (count % p->batch && !p->drop_remainder);
+    if (p->batches == 0)
+        return copse__fail(err, COPSE_CONFIG, 0, p->set->name,
+                           "its %zu samples make no batch of %zu; use a smaller batch or "
+                           "keep the remainder",
+                           count, p->batch);
+    if (options->start_batch > p->batches)
+        return copse__fail(err, COPSE_INVALID, 0, p->set->name,
+                           "an epoch has %" PRIu64 " batches, so none starts at %" PRIu64
+                           "; resume with the data and batch of the first run",
+                           p->batches, options->start_batch);
+    p->next_epoch = options->start_epoch;
+    p->next_index = options->start_batch;
+    if (p->epochs && p->next_epoch >= p->epochs) {
+        p->planned_all = true;
+    } else if (p->next_index == p->batches) {
+        p->end_due = true;
+        p->next_index = 0;
+        p->next_epoch++;
+        p->planned_all = p->epochs && p->next_epoch >= p->epochs;
+    }
+    return COPSE_OK;
+}
+
+static size_t usable_cpus(void) {
+    cpu_set_t cpus;
+    if (sched_getaffinity(0, sizeof cpus, &cpus) != 0)
+        return 1;
+    return (size_t)CPU_COUNT(&cpus);
+}
+
+static size_t choose_threads(const copse_pipeline *p, size_t wanted) {
+    if (wanted)
+        return copse__min_size(wanted, 256);
+    if (p->set->resident)
+        return 1;
+    return copse__min_size(usable_cpus(), 8);
+}
+
+static copse_status set_options(copse_pipeline *p, const copse_pipeline_options *options,
+                                copse_error *err) {
+    if (options->batch == 0)
+        return copse__fail(err, COPSE_CONFIG, 0, NULL, "a batch needs at least 1 row");
+    if (!options->alloc != !options->free)
+        return copse__fail(err, COPSE_INVALID, 0, NULL,
+                           "give both or neither of alloc and free");
+    p->batch = options->batch;
+    p->replicas = options->replica_count ? options->replica_count : 1;
+    p->shuffle = options->shuffle;
+    p->seed = options->seed;
+    p->epochs = options->epochs;
+    p->drop_remainder = options->drop_remainder;
+    p->label_classes = options->label_classes;
+    p->claim_rows = p->set->resident ? 64 : 1;
+    copse_status status = set_shards(p, options, err);
+    if (status == COPSE_OK)
+        status = set_position(p, options, err);
+    if (status == COPSE_OK && p->shuffle == COPSE_SHUFFLE_FULL)
+        status = copse__calloc(&p->order, p->set->count, sizeof *p->order, err);
+    return status;
+}
+
+/* ---- Slots ----------------------------------------------------------------------------
+ */
+
+#define HOST_ALIGNMENT ((size_t)4096)
+
+static copse_status host_alloc(void *user, size_t replica, size_t bytes, void **out,
+                               copse_error *err) {
+    (void)user;
+    (void)replica;
+    if (bytes > SIZE_MAX - HOST_ALIGNMENT)
+        return copse__fail_nomem(err, bytes);
+    bytes = copse__round_up(copse__max_size(bytes, 1), HOST_ALIGNMENT);
+    *out = aligned_alloc(HOST_ALIGNMENT, bytes);
+    return *out ? COPSE_OK : copse__fail_nomem(err, bytes);
+}
+
+static void host_free(void *user, size_t replica, void *memory) {
+    (void)user;
+    (void)replica;
+    free(memory);
+}
+
+static copse_status alloc_part(copse_pipeline *p, copse_slot_alloc_fn *alloc,
+                               size_t replica, size_t row_bytes, unsigned char **out,
+                               copse_error *err) {
+    size_t bytes;
+    if (!copse__mul_size(copse__max_size(p->shards[replica], 1), row_bytes, &bytes))
+        return copse__fail_nomem(err, UINT64_MAX);
+    void *made = NULL;
+    copse_status status = alloc(p->alloc_user, replica, bytes, &made, err);
+    *out = status == COPSE_OK ? made : NULL;
+    return status;
+}
+
+static copse_status slot_init(copse_pipeline *p, copse__slot *slot,
+                              copse_slot_alloc_fn *alloc, copse_error *err) {
+    copse_status status = COPSE_OK;
+    size_t n = p->replicas;
+    bool labels = p->set->label_bytes > 0;
+    COPSE__TRY(copse__calloc(&slot->parts, n, sizeof *slot->parts, err), out);
+    COPSE__TRY(copse__calloc(&slot->rows, n, sizeof *slot->rows, err), out);
+    COPSE__TRY(copse__calloc(&slot->samples, p->batch, sizeof *slot->samples, err), out);
+    COPSE__TRY(copse__calloc(&slot->features, n, sizeof *slot->features, err), out);
+    if (labels)
+        COPSE__TRY(copse__calloc(&slot->labels, n, sizeof *slot->labels, err), out);
+    for (size_t r = 0; r < n; r++) {
+        COPSE__TRY(
+            alloc_part(p, alloc, r, p->set->feature_bytes, &slot->features[r], err), out);
+        if (labels)
+            COPSE__TRY(
+                alloc_part(p, alloc, r, p->set->label_bytes, &slot->labels[r], err), out);
+    }
+out:
+    return status;
+}
+
+static void slot_free(copse_pipeline *p, copse__slot *slot) {
+    for (size_t r = 0; r < p->replicas; r++) {
+        if (slot->features && slot->features[r])
+            p->free(p->alloc_user, r, slot->features[r]);
+        if (slot->labels && slot->labels[r])
+            p->free(p->alloc_user, r, slot->labels[r]);
+    }
+    free(slot->features);
+    free(slot->labels);
+    free(slot->samples);
+    free(slot->rows);
+    free(slot->parts);
+}
+
+static copse_status make_slots(copse_pipeline *p, const copse_pipeline_options *options,
+                               copse_error *err) {
+    copse_slot_alloc_fn *alloc = options->alloc ? options->alloc : host_alloc;
+    p->free = options->free ? options->free : host_free;
+    p->alloc_user = options->alloc_user;
+    size_t prefetch = options->prefetch ? options->prefetch : 2;
+    size_t held = options->held ? options->held : 1, n;
+    if (!copse__add_size(prefetch, held, &n))
+        return copse__fail_nomem(err, UINT64_MAX);
+    copse_status status = COPSE_OK;
+    COPSE__TRY(copse__calloc(&p->slots, n, sizeof *p->slots, err), out);
+    p->slot_count = n;
+    COPSE__TRY(copse__calloc(&p->unused, n, sizeof *p->unused, err), out);
+    COPSE__TRY(copse__calloc(&p->queue, n, sizeof *p->queue, err), out);
+    for (size_t i = 0; i < n; i++) {
+        COPSE__TRY(slot_init(p, &p->slots[i], alloc, err), out);
+        p->unused[p->unused_count++] = &p->slots[i];
+    }
+out:
+    return status;
+}
+
+/* ---- Threads --------------------------------------------------------------------------
+ */
+
+static copse_status start_threads(copse_pipeline *p, size_t wanted, copse_error *err) {
+    size_t n = choose_threads(p, wanted);
+    copse_status status = copse__calloc(&p->threads, n, sizeof *p->threads, err);
+    for (size_t i = 0; i < n && status == COPSE_OK; i++) {
+        int code = pthread_create(&p->threads[i], NULL, copse__pipeline_worker, p);
+        if (code == 0)
+            p->thread_count++;
+        else
+            status = copse__fail(err, COPSE_NOMEM, code, NULL,
+                                 "cannot start thread %zu of %zu: %s", i + 1, n,
+                                 strerror(code));
+    }
+    return status;
+}
+
+copse_status copse_pipeline_open(copse_pipeline **out, copse_dataset *dataset,
+                                 const copse_pipeline_options *options,
+                                 copse_error *err) {
+    *out = NULL;
+    copse_pipeline *p;
+    copse_status status = copse__calloc(&p, 1, sizeof *p, err);
+    if (status != COPSE_OK)
+        return status;
+    p->set = copse__dataset_retain(dataset);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->ready, NULL);
+    COPSE__TRY(set_options(p, options, err), fail);
+    COPSE__TRY(make_slots(p, options, err), fail);
+    COPSE__TRY(start_threads(p, options->threads, err), fail);
+    *out = p;
+    return COPSE_OK;
+fail:
+    copse_pipeline_close(p);
+    return status;
+}
+
+void copse_pipeline_close(copse_pipeline *p) {
+    if (!p)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->stopping = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (size_t i = 0; i < p->thread_count; i++)
+        pthread_join(p->threads[i], NULL);
+    for (size_t i = 0; i < p->slot_count; i++)
+        slot_free(p, &p->slots[i]);
+    pthread_cond_destroy(&p->ready);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    free(p->threads);
+    free(p->slots);
+    free(p->unused);
+    free(p->queue);
+    free(p->order);
+    free(p->shards);
+    copse_dataset_close(p->set);
+    free(p);
+}
+
+/* ---- The caller's side ----------------------------------------------------------------
+ */
+
+static bool all_held(const copse_pipeline *p) {
+    for (size_t i = 0; i < p->slot_count; i++)
+        if (!p->slots[i].held)
+            return false;
+    return true;
+}
+
+/* Waits for the next planned batch; NULL where the run is over. */
+static copse__slot *wait_for_head(copse_pipeline *p) {
+    uint64_t begun = copse__now_ns();
+    copse__slot *head = NULL;
+    while (!(p->queue_count == 0 && p->planned_all && !p->planning)) {
+        head = p->queue_count ? p->queue[p->queue_start] : NULL;
+        if (head && head->done == head->batch.rows)
+            break;
+        head = NULL;
+        pthread_cond_wait(&p->ready, &p->lock);
+    }
+    p->stats.wait_ns += copse__now_ns() - begun;
+    return head;
+}
+
+static copse_status take_head(copse_pipeline *p, copse__slot *slot,
+                              const copse_batch **out, copse_error *err) {
+    if (slot->status != COPSE_OK) {
+        p->failed = true;
+        p->failure = slot->error;
+        p->planned_all = true;
+        if (err)
+            *err = p->failure;
+        return slot->status;
+    }
+    p->queue_start = (p->queue_start + 1) % p->slot_count;
+    p->queue_count--;
+    p->end_due = slot->batch.last;
+    p->stats.samples += slot->batch.rows;
+    slot->held = true;
+    *out = &slot->batch;
+    return COPSE_OK;
+}
+
+copse_status copse_pipeline_next(copse_pipeline *p, const copse_batch **out,
+                                 copse_error *err) {
+    *out = NULL;
+    copse_status status = COPSE_OK;
+    pthread_mutex_lock(&p->lock);
+    if (p->failed) {
+        status = p->failure.status;
+        if (err)
+            *err = p->failure;
+    } else if (p->end_due) {
+        p->end_due = false;
+    } else if (all_held(p)) {
+        status = copse__fail(err, COPSE_INVALID, 0, NULL,
+                             "all %zu batches are held; release one, or open the "
+                             "pipeline with a larger `held`",
+                             p->slot_count);
+    } else {
+        copse__slot *slot = wait_for_head(p);
+        if (slot)
+            status = take_head(p, slot, out, err);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+void copse_pipeline_release(copse_pipeline *p, const copse_batch *batch) {
+    if (!batch)
+        return;
+    pthread_mutex_lock(&p->lock);
+    for (size_t i = 0; i < p->slot_count; i++) {
+        copse__slot *slot = &p->slots[i];
+        if (&slot->batch != batch || !slot->held)
+            continue;
+        slot->held = false;
+        p->unused[p->unused_count++] = slot;
+        pthread_cond_signal(&p->work);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+uint64_t copse_pipeline_batches(const copse_pipeline *p) {
+    return p->batches;
+}
+
+const size_t *copse_pipeline_get_shards(const copse_pipeline *p) {
+    return p->shards;
+}
+
+void copse_pipeline_get_stats(copse_pipeline *p, copse_pipeline_stats *out) {
+    pthread_mutex_lock(&p->lock);
+    *out = p->stats;
+    pthread_mutex_unlock(&p->lock);
+}
