@@ -40,7 +40,8 @@ COPSE_API size_t copse_data_spec_bytes(const copse_data_spec *spec);
 #define COPSE_DATA_FORMAT_MAP(X)                                                         \
     X(COPSE_DATA_IDX, "idx")                                                             \
     X(COPSE_DATA_CIFAR10, "cifar10")                                                     \
-    X(COPSE_DATA_CIFAR100, "cifar100")
+    X(COPSE_DATA_CIFAR100, "cifar100")                                                   \
+    X(COPSE_DATA_NPY, "npy")
 
 typedef enum copse_data_format {
 #define COPSE_DATA_FORMAT_ENUM(code, name) code,
@@ -62,12 +63,17 @@ typedef struct copse_data_source {
     /* Relative paths start here; NULL or "": the working folder. */
     const char *folder;
 
-    /* idx: files of features. cifar10, cifar100: the .bin files. */
+    /* idx, npy: files of features. cifar10, cifar100: the .bin files. npy: also .npz archives. */
     const char *const *paths;
     size_t path_count;
-    /* idx: files of labels, as many as paths; none: samples without labels. */
+    /* idx, npy: files of labels, as many as paths; none: samples without labels. */
     const char *const *label_paths;
     size_t label_path_count;
+
+    /* npy with .npz files: the names of the arrays of features (NULL: "x") and of labels (NULL:
+     * samples without labels, or label_paths). */
+    const char *feature_name;
+    const char *label_name;
 
     /* cifar100: the 20 coarse classes instead of the 100 fine ones. */
     bool coarse_labels;

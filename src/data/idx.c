@@ -6,6 +6,7 @@
 
 #include "data/convert.h"
 #include "data/table.h"
+#include "io/bytes.h"
 #include "io/input.h"
 
 static const struct {
@@ -72,8 +73,7 @@ static copse_status read_file(copse__array *array, const char *path, size_t limi
         copse__input_read_all(input, array->data, array->bytes, "the IDX data", err),
         out);
     COPSE__TRY(copse__input_expect_end(input, "the IDX data", err), out);
-    const uint16_t one = 1;
-    if (*(const unsigned char *)&one == 1)
+    if (copse__host_is_little())
         copse__swap_bytes(array->data, copse_dtype_bytes(array->dtype),
                           array->bytes / copse_dtype_bytes(array->dtype));
 out:

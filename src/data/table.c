@@ -165,16 +165,22 @@ static copse_data_spec spec_of(const copse__array *array) {
     return spec;
 }
 
+/* The files that labels come from: their own, or those of the features. */
+static const copse__paths *label_files(const copse__found_files *files) {
+    return files->label_paths.count ? &files->label_paths : &files->paths;
+}
+
 static copse_status check_counts(const copse__array *arrays, const copse__array *labels,
                                  const copse__found_files *files, copse_error *err) {
-    if (files->label_paths.count != files->paths.count)
+    const copse__paths *from = label_files(files);
+    if (from->count != files->paths.count)
         return copse__fail(err, COPSE_CONFIG, 0, files->label_paths.items[0],
                            "there are %zu files of features and %zu of labels; name as "
                            "many of each",
                            files->paths.count, files->label_paths.count);
     for (size_t i = 0; i < files->paths.count; i++)
         if (arrays[i].shape[0] != labels[i].shape[0])
-            return copse__fail(err, COPSE_FORMAT, 0, files->label_paths.items[i],
+            return copse__fail(err, COPSE_FORMAT, 0, from->items[i],
                                "it has %zu labels, but '%s' has %zu samples; use files "
                                "that belong together",
                                labels[i].shape[0], files->paths.items[i],
@@ -198,8 +204,8 @@ copse_status copse__table_fill(copse_dataset *set, copse__array *arrays,
     COPSE__TRY(join(arrays, n, &files->paths, err), out);
     copse_data_spec features = spec_of(&arrays[0]), labels = {0};
     if (label_arrays) {
-        COPSE__TRY(join(label_arrays, n, &files->label_paths, err), out);
-        COPSE__TRY(narrow_labels(&label_arrays[0], files->label_paths.items[0], err),
+        COPSE__TRY(join(label_arrays, n, label_files(files), err), out);
+        COPSE__TRY(narrow_labels(&label_arrays[0], label_files(files)->items[0], err),
                    out);
         labels = spec_of(&label_arrays[0]);
         table->labels = label_arrays[0].data;

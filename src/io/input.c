@@ -31,12 +31,18 @@ struct copse__input {
         *buffer; /* raw bytes of the file: buffer[start..end) are not used yet */
     size_t start, end;
     uint64_t raw_offset; /* file offset of buffer[end] */
+    uint64_t raw_left;   /* bytes of the part after that; UINT64_MAX: to the file's end */
+    bool summing;
+    uLong crc;
 };
 
 static copse_status refill(copse__input *input, copse_error *err) {
     input->start = input->end = 0;
+    size_t want = BUFFER_BYTES;
+    if (input->raw_left < want)
+        want = (size_t)input->raw_left;
     for (;;) {
-        ssize_t got = read(input->fd, input->buffer, BUFFER_BYTES);
+        ssize_t got = read(input->fd, input->buffer, want);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -45,6 +51,8 @@ static copse_status refill(copse__input *input, copse_error *err) {
                                input->raw_offset, strerror(errno));
         input->end = (size_t)got;
         input->raw_offset += (uint64_t)got;
+        if (input->raw_left != UINT64_MAX)
+            input->raw_left -= (uint64_t)got;
         return COPSE_OK;
     }
 }
@@ -65,36 +73,91 @@ static copse_status start_unpacking(copse__input *input, copse__packing packing,
     return COPSE_OK;
 }
 
-copse_status copse__input_open(copse__input **out, const char *path,
-                               copse__packing packing, copse_error *err) {
-    *out = NULL;
+static copse_status open_file(copse__input **out, const char *path, const char *name,
+                              copse_error *err) {
     copse__input *input;
-    copse_status status = copse__calloc(&input, 1, sizeof *input, err);
+    copse_status status = copse__calloc(out, 1, sizeof *input, err);
     if (status != COPSE_OK)
         return status;
+    input = *out;
     input->fd = -1;
-    COPSE__TRY(copse__strdup(&input->path, path, err), fail);
-    COPSE__TRY(copse__calloc(&input->buffer, BUFFER_BYTES, 1, err), fail);
+    input->raw_left = UINT64_MAX;
+    COPSE__TRY(copse__strdup(&input->path, name, err), out);
+    COPSE__TRY(copse__calloc(&input->buffer, BUFFER_BYTES, 1, err), out);
     input->fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat info;
     if (input->fd < 0 || fstat(input->fd, &info) != 0) {
         status = copse__fail(err, COPSE_IO, errno, path, "cannot open it: %s",
                              strerror(errno));
-        goto fail;
+        goto out;
     }
     if (S_ISDIR(info.st_mode)) {
         status =
             copse__fail(err, COPSE_IO, EISDIR, path, "it is a folder; name a file in it");
-        goto fail;
+        goto out;
     }
     input->file_bytes = S_ISREG(info.st_mode) ? (uint64_t)info.st_size : UINT64_MAX;
-    COPSE__TRY(refill(input, err), fail);
-    COPSE__TRY(start_unpacking(input, packing, err), fail);
-    *out = input;
-    return COPSE_OK;
-fail:
-    copse__input_close(input);
+out:
     return status;
+}
+
+copse_status copse__input_open(copse__input **out, const char *path,
+                               copse__packing packing, copse_error *err) {
+    *out = NULL;
+    copse__input *input = NULL;
+    copse_status status = open_file(&input, path, path, err);
+    if (status == COPSE_OK)
+        status = refill(input, err);
+    if (status == COPSE_OK)
+        status = start_unpacking(input, packing, err);
+    if (status == COPSE_OK)
+        *out = input;
+    else
+        copse__input_close(input);
+    return status;
+}
+
+static copse_status start_part(copse__input *input, uint64_t raw_offset,
+                               uint64_t raw_bytes, bool deflated, copse_error *err) {
+    if (raw_offset > INT64_MAX ||
+        lseek(input->fd, (off_t)raw_offset, SEEK_SET) != (off_t)raw_offset)
+        return copse__fail(err, COPSE_IO, errno, input->path,
+                           "cannot go to byte %" PRIu64 ": %s", raw_offset,
+                           strerror(errno));
+    input->raw_offset = raw_offset;
+    input->raw_left = input->file_bytes = raw_bytes;
+    copse_status status = refill(input, err);
+    if (status != COPSE_OK || !deflated)
+        return status;
+    input->packed = true;
+    if (inflateInit2(&input->zip, -15) != Z_OK)
+        return copse__fail_nomem(err, sizeof input->zip);
+    input->zip_live = true;
+    return COPSE_OK;
+}
+
+copse_status copse__input_open_part(copse__input **out, const char *path,
+                                    const char *name, uint64_t raw_offset,
+                                    uint64_t raw_bytes, bool deflated, copse_error *err) {
+    *out = NULL;
+    copse__input *input = NULL;
+    copse_status status = open_file(&input, path, name, err);
+    if (status == COPSE_OK)
+        status = start_part(input, raw_offset, raw_bytes, deflated, err);
+    if (status == COPSE_OK)
+        *out = input;
+    else
+        copse__input_close(input);
+    return status;
+}
+
+void copse__input_sum(copse__input *input) {
+    input->summing = true;
+    input->crc = crc32(0, NULL, 0);
+}
+
+uint32_t copse__input_crc32(const copse__input *input) {
+    return (uint32_t)input->crc;
 }
 
 static copse_status read_plain(copse__input *input, unsigned char *out, size_t bytes,
@@ -187,6 +250,8 @@ copse_status copse__input_read(copse__input *input, void *out, size_t bytes, siz
     copse_status status = input->packed ? read_packed(input, out, bytes, got, err)
                                         : read_plain(input, out, bytes, got, err);
     input->offset += *got;
+    if (input->summing)
+        input->crc = crc32_z(input->crc, out, *got);
     return status;
 }
 

@@ -22,6 +22,16 @@ typedef enum copse__packing {
 copse_status copse__input_open(copse__input **out, const char *path,
                                copse__packing packing, copse_error *err);
 
+/* A part of a file that holds data by itself, as a zip archive's member does: raw_bytes bytes from
+ * raw_offset on, stored as they are or as raw deflate. name stands for it in messages. */
+copse_status copse__input_open_part(copse__input **out, const char *path,
+                                    const char *name, uint64_t raw_offset,
+                                    uint64_t raw_bytes, bool deflated, copse_error *err);
+
+/* From here on, the CRC-32 (zlib's) of the data is kept. */
+void copse__input_sum(copse__input *input);
+uint32_t copse__input_crc32(const copse__input *input);
+
 /* Up to bytes of (decompressed) data; *got is less at the end of the file only.
  * COPSE_FORMAT where the compressed data is cut short or damaged (checksums are
  * verified). */
