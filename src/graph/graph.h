@@ -113,6 +113,8 @@ typedef struct copse__layer_info {
     copse__tensor_id output;
     size_t first_parameter, parameter_count;
     size_t first_state, state_count;
+    size_t *inputs; /* indices of the layers it reads; SIZE_MAX: the network's input */
+    size_t input_count;
 } copse__layer_info;
 
 typedef struct copse__graph {
@@ -165,6 +167,9 @@ size_t copse__tensor_bytes(const copse__tensor *tensor, const copse__extents *ex
 size_t copse__tensor_rows(const copse__tensor *tensor, const copse__extents *extents);
 /* The last dimension; 1 for rank 0. */
 size_t copse__tensor_columns(const copse__tensor *tensor);
+
+/* Equal ranks, sizes and symbols. */
+bool copse__tensor_same_shape(const copse__tensor *a, const copse__tensor *b);
 
 static inline size_t copse__dim_at(copse__dim dim, const copse__extents *extents) {
     return dim.symbol == COPSE__FIXED || !extents ? dim.size : extents->of[dim.symbol];

@@ -79,6 +79,11 @@ copse_status copse__model_build(copse__graph **out, const copse__layer_spec *lay
 void copse__parameter_initialize(const copse__graph *graph, size_t index, uint64_t seed,
                                  float *values);
 
+/* Initial values of state pair `index`: zeros into moving_mean and ones into
+ * moving_variance (the channels each). */
+void copse__state_initialize(const copse__graph *graph, size_t index, float *moving_mean,
+                             float *moving_variance);
+
 /* The table that `copse summary` prints, as Keras does: layer (kind), output shape,
  * parameters, then the totals (trainable, not trainable) and FLOPs a sample. */
 copse_status copse__model_summary(const copse__graph *graph, copse__text *out,

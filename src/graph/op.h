@@ -6,53 +6,77 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Every operation a backend may be asked for, with its exact meaning: the host backend computes
- * it so with plain loops, and every other backend must agree with that.
+/* Every operation a backend may be asked for, with its exact meaning: the host backend
+ * computes it so with plain loops, and every other backend must agree with that.
  *
- * Notation: x, y … are float32 unless said; [N,H,W,C] shapes; rows(x) = product of all but the last
- * dimension, C = the last; (…)? is optional (COPSE__NO_TENSOR). "act" is attrs.act, applied as an epilogue.
- * Sums run over the rows of the moment (extents), never over the planned ones; with zero rows a
- * reduction gives 0. Outputs are overwritten, not added to. An output may share its storage with an input only
- * where the list says "in place".
+ * Notation: x, y … are float32 unless said; [N,H,W,C] shapes; rows(x) = product of all but
+ * the last dimension, C = the last; (…)? is optional (COPSE__NO_TENSOR). "act" is attrs.act,
+ * applied as an epilogue. Sums run over the rows of the moment (extents), never over the
+ * planned ones; with zero rows a reduction gives 0. Outputs are overwritten, not added to.
+ * An output may share its storage with an input only where the list says "in place".
  *
  * DENSE               x[..,K], w[K,U], b[U]?        -> y[..,U] = act(x w + b)
  * DENSE_GRAD_INPUT    dy[..,U], w[K,U]              -> dx[..,K] = dy wT
  * DENSE_GRAD_WEIGHT   x[..,K], dy[..,U]             -> dw[K,U] = xT dy
  * BIAS_GRAD           dy[..,U]                      -> db[U] = sum over rows
- * CONV2D              x[N,H,W,C], w[R,S,C,F], b[F]? -> y[N,P,Q,F] = act(sum_{r,s,c} x[n, p*stride+r*dilation-pad, …, c] w[r,s,c,f] + b)
+ * CONV2D              x[N,H,W,C], w[R,S,C,F], b[F]? -> y[N,P,Q,F] =
+ *                     act(sum_{r,s,c} x[n, p*stride+r*dilation-pad, …, c] w[r,s,c,f] + b)
  * CONV2D_GRAD_INPUT   dy[N,P,Q,F], w                -> dx[N,H,W,C]
  * CONV2D_GRAD_FILTER  x, dy                         -> dw[R,S,C,F]
- * MAX_POOL2D          x[N,H,W,C]                    -> y[N,P,Q,C], index[N,P,Q,C]? (u8; i32 where the window has more than 255 places):
- *                     r*S+s of the first largest value in row-major order; padding never wins; a NaN wins
- * MAX_POOL2D_GRAD     dy, index                     -> dx[N,H,W,C] (windows may overlap: sum in order of p, then q)
- * AVG_POOL2D          x                             -> y: mean over the places inside the image
+ * MAX_POOL2D          x[N,H,W,C]                    -> y[N,P,Q,C], index[N,P,Q,C]?
+ *                     index (u8; i32 where the window has more than 255 places): r*S+s of
+ *                     the first largest value in row-major order; padding never wins; a NaN
+ *                     wins
+ * MAX_POOL2D_GRAD     dy, index                     -> dx[N,H,W,C]
+ *                     (windows may overlap: sum in order of p, then q)
+ * AVG_POOL2D          x                             -> y: mean over the places inside the
+ *                     image
  * AVG_POOL2D_GRAD     dy                            -> dx
  * GLOBAL_AVG_POOL     x[N,H,W,C]                    -> y[N,C]
  * GLOBAL_AVG_POOL_GRAD dy[N,C]                      -> dx[N,H,W,C]
  * ACTIVATION          x                             -> y = act(x); in place
- * ACTIVATION_GRAD     s, dy                         -> dx = dy * act'(.), s = y for relu, sigmoid, tanh; s = x for gelu. relu'(0) = 0. in place (dx on dy)
- * SOFTMAX             x[..,C]                       -> y, over the last axis, shifted by the row's maximum; in place
- * SOFTMAX_GRAD        y, dy                         -> dx = y (dy - sum(dy y)); in place (dx on dy)
- * DROPOUT             x                             -> y = keep ? x/(1-rate) : 0; in place. Its gradient is DROPOUT of dy with the same call and rate.
- *                     keep: unit(philox(counter {e/4, sample_base+n, step, call}, seed)[e%4]) >= rate, for element e of sample n (n = first dimension)
+ * ACTIVATION_GRAD     s, dy                         -> dx = dy * act'(.), s = y for relu,
+ *                     sigmoid, tanh; s = x for gelu. relu'(0) = 0. in place (dx on dy)
+ * SOFTMAX             x[..,C]                       -> y, over the last axis, shifted by the
+ *                     row's maximum; in place
+ * SOFTMAX_GRAD        y, dy                         -> dx = y (dy - sum(dy y)); in place (dx
+ *                     on dy)
+ * DROPOUT             x                             -> y = keep ? x/(1-rate) : 0; in place.
+ *                     Its gradient is DROPOUT of dy with the same call and rate.
+ *                     keep: unit(philox(counter {e/4, sample_base+n, step, call},
+ *                     seed)[e%4]) >= rate, for element e of sample n (n = first dimension)
  * ADD                 a, b (equal shapes)           -> y = a + b; in place (y on a)
- * BN_MOMENTS          x[..,C]                       -> stats[2,C] = mean and biased variance over rows (two passes or better; never E[x2]-E[x]2); zero rows: 0, 0
- * BN_NORMALIZE        x, stats, gamma?, beta?       -> y = (x-mean)*rsqrt(variance+epsilon)*gamma+beta
- * BN_INFER            x, moving_mean, moving_variance, gamma?, beta? -> y, the same with moving statistics
- * BN_GRAD_REDUCE      x, dy, stats                  -> sums[2,C] = (sum dy, sum dy*xhat), dgamma[C]? = sums[1], dbeta[C]? = sums[0]
- * BN_GRAD_INPUT       x, dy, stats, sums, gamma?    -> dx = gamma*rstd/n*(n dy - sums[0] - xhat*sums[1]), n = rows(x)
- * CROSS_ENTROPY       x[..,C], label i32[..]        -> metrics[..,2] = (loss, hit), dx?: from logits (attrs.loss.from_logits): loss = logsumexp(x) - x[label],
- *                     dx = (softmax(x) - onehot) * loss_scale; from probabilities: p = clamp(x/sum(x), 1e-7, 1-1e-7), loss = -log p[label], with the gradient of just that.
- *                     hit = 1 where label is the first largest x of the row. loss_scale is scalars.loss_scale. dx in place on x.
- *                     label is in [0, C) (the host checks).
- * MEAN_SQUARED_ERROR  x[N,..], target f32[N,..]     -> metrics[N,2] = (mean over the sample's elements of (x-t)^2, 0), dx? = 2 (x-t)/elements * loss_scale
- * CAST                x (u8, i8, u16, i16, i32, f16, f32, f64) -> y f32 = x * attrs.cast.scale + attrs.cast.offset
+ * BN_MOMENTS          x[..,C]                       -> stats[2,C] = mean and biased variance
+ *                     over rows (two passes or better; never E[x2]-E[x]2); zero rows: 0, 0
+ * BN_NORMALIZE        x, stats, gamma?, beta?       -> y =
+ *                     (x-mean)*rsqrt(variance+epsilon)*gamma+beta
+ * BN_INFER            x, moving_mean, moving_variance, gamma?, beta? -> y, the same with
+ *                     moving statistics
+ * BN_GRAD_REDUCE      x, dy, stats                  -> sums[2,C] = (sum dy, sum dy*xhat),
+ *                     dgamma[C]? = sums[1], dbeta[C]? = sums[0]
+ * BN_GRAD_INPUT       x, dy, stats, sums, gamma?    -> dx =
+ *                     gamma*rstd/n*(n dy - sums[0] - xhat*sums[1]), n = rows(x)
+ * CROSS_ENTROPY       x[..,C], label i32[..]        -> metrics[..,2] = (loss, hit), dx?
+ *                     from logits (attrs.loss.from_logits): loss = logsumexp(x) - x[label],
+ *                     dx = (softmax(x) - onehot) * loss_scale;
+ *                     from probabilities: p = clamp(x/sum(x), 1e-7, 1-1e-7), loss =
+ *                     -log p[label], with the gradient of just that.
+ *                     hit = 1 where label is the first largest x of the row. loss_scale is
+ *                     scalars.loss_scale. dx in place on x. label is in [0, C) (the host
+ *                     checks).
+ * MEAN_SQUARED_ERROR  x[N,..], target f32[N,..]     -> metrics[N,2] = (mean over the sample's
+ *                     elements of (x-t)^2, 0), dx? = 2 (x-t)/elements * loss_scale
+ * CAST                x (u8, i8, u16, i16, i32, f16, f32, f64) -> y f32 =
+ *                     x * attrs.cast.scale + attrs.cast.offset
  *
  * On flat buffers, without rows; sizes are the tensors' planned ones:
  * UPDATE_SGD, UPDATE_ADAM, UPDATE_ADAMW, UPDATE_RMSPROP
- *                     w, g, slot0?, slot1?, slot2? (inputs)   -> w, slot… (outputs: the same tensors, in place); formulas in cl/update.clh; bits equal to the host's
- * FINITE_CHECK        g                             -> count u32[1]: elements that are not finite (any number > 0 where there are some)
- * PARAMETER_HASH      w                             -> partial u64[256]: their sum modulo 2^64 is sum_i mix(i + attrs.hash.base, bits of w[i]); cl/hash.clh
+ *                     w, g, slot0?, slot1?, slot2? (inputs) -> w, slot… (outputs: the same
+ *                     tensors, in place); formulas in cl/update.clh; bits equal to the host's
+ * FINITE_CHECK        g                             -> count u32[1]: elements that are not
+ *                     finite (any number > 0 where there are some)
+ * PARAMETER_HASH      w                             -> partial u64[256]: their sum modulo
+ *                     2^64 is sum_i mix(i + attrs.hash.base, bits of w[i]); cl/hash.clh
  * ACCUMULATE          a, b                          -> y = a + b; in place (y on a) */
 #define COPSE__OP_MAP(X)                                                                 \
     X(DENSE, "dense")                                                                    \
@@ -100,6 +124,16 @@ typedef enum copse__op {
 /* "conv2d_grad_filter". Static. */
 const char *copse__op_name(copse__op op);
 
+/* How many operands an operation has by the list above, the optional ones counted: a node
+ * holds COPSE__NO_TENSOR where one is left out. Bit i of a mask: operand i is optional. */
+typedef struct copse__op_arity {
+    uint8_t inputs, outputs;
+    uint8_t optional_inputs, optional_outputs;
+} copse__op_arity;
+
+/* Static. op is below COPSE__OP_COUNT. */
+const copse__op_arity *copse__op_arity_of(copse__op op);
+
 typedef enum copse__activation {
     COPSE__ACT_NONE,
     COPSE__ACT_RELU,
@@ -108,6 +142,9 @@ typedef enum copse__activation {
     COPSE__ACT_GELU, /* x/2 (1 + erf(x/sqrt 2)), as Keras with approximate=False */
     COPSE__ACT_COUNT
 } copse__activation;
+
+/* "linear", "relu", … Static. */
+const char *copse__activation_name(copse__activation activation);
 
 /* Geometry of a convolution or pooling; pads are of the top and left, resolved from valid/same
  * (same: output = ceil(input/stride), the odd pixel of padding goes to the bottom and right). */
