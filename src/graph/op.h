@@ -72,7 +72,9 @@
  * On flat buffers, without rows; sizes are the tensors' planned ones:
  * UPDATE_SGD, UPDATE_ADAM, UPDATE_ADAMW, UPDATE_RMSPROP
  *                     w, g, slot0?, slot1?, slot2? (inputs) -> w, slot… (outputs: the same
- *                     tensors, in place); formulas in cl/update.clh; bits equal to the host's
+ *                     tensors, in place); formulas in cl/update.clh; bits equal to the host's.
+ *                     SGD: slot0 = m where momentum > 0. Adam, AdamW: m, v. RMSprop: v,
+ *                     average where centered, m where momentum > 0
  * FINITE_CHECK        g                             -> count u32[1]: elements that are not
  *                     finite (any number > 0 where there are some)
  * PARAMETER_HASH      w                             -> partial u64[256]: their sum modulo
