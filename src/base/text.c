@@ -83,6 +83,10 @@ const char *copse__format_double(char *buffer, size_t capacity, double value) {
         snprintf(buffer, capacity, "null");
         return buffer;
     }
+    if (fabs(value) < 1e15 && value == floor(value)) { /* 10, not 1e+01 */
+        snprintf(buffer, capacity, "%.0f", value);
+        return buffer;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(buffer, capacity, "%.*g", digits, value);
         if (strtod(buffer, NULL) == value)
@@ -94,6 +98,10 @@ const char *copse__format_double(char *buffer, size_t capacity, double value) {
 const char *copse__format_float(char *buffer, size_t capacity, float value) {
     if (!isfinite(value)) {
         snprintf(buffer, capacity, "null");
+        return buffer;
+    }
+    if (fabsf(value) < 1e7f && value == floorf(value)) {
+        snprintf(buffer, capacity, "%.0f", (double)value);
         return buffer;
     }
     for (int digits = 1; digits <= 9; digits++) {

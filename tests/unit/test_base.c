@@ -55,6 +55,10 @@ START_TEST(test_format_numbers) {
     ck_assert_str_eq(copse__format_bytes(buffer, sizeof buffer, 2775848), "2.6 MiB");
     ck_assert_str_eq(copse__format_double(buffer, sizeof buffer, 0.1), "0.1");
     ck_assert_str_eq(copse__format_float(buffer, sizeof buffer, 0.1f), "0.1");
+    ck_assert_str_eq(copse__format_double(buffer, sizeof buffer, 10), "10");
+    ck_assert_str_eq(copse__format_double(buffer, sizeof buffer, -0.0), "-0");
+    ck_assert_str_eq(copse__format_double(buffer, sizeof buffer, 1e300), "1e+300");
+    ck_assert_str_eq(copse__format_float(buffer, sizeof buffer, 250.0f), "250");
     ck_assert_str_eq(copse__format_double(buffer, sizeof buffer, 1.0 / 3.0),
                      "0.3333333333333333");
     ck_assert_str_eq(copse__format_double(buffer, sizeof buffer, 0.0 / 0.0), "null");
