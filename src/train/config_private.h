@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_TRAIN_CONFIG_PRIVATE_H
+#define COPSE_TRAIN_CONFIG_PRIVATE_H
+
+#include "train/config.h"
+#include "train/config_schema.h"
+
+/* The sections of a configuration, each in a file of its own; all fill a copse__config. */
+extern const copse__section copse__config_data_section;
+extern const copse__section copse__config_train_section;
+extern const copse__section copse__config_devices_section;
+extern const copse__section copse__config_checkpoint_section;
+extern const copse__section copse__config_log_section;
+
+/* Custom field (number: the default): a number or a schedule, into the copse__config_schedule at
+ * the field's offset. */
+copse__field_read_fn copse__config_read_schedule;
+copse__field_write_fn copse__config_write_schedule;
+
+/* Custom fields: a list of `word`, `word: {key: value}` or `word: value`, into specs and count. */
+copse__field_read_fn copse__config_read_layers;
+copse__field_write_fn copse__config_write_layers;
+
+/* An absolute path: text, starting at the working folder where the node is an override, else at
+ * the context's folder. */
+copse_status copse__config_path(const copse__schema_context *context,
+                                const copse__yaml_node *node, const char *text,
+                                char **out, copse_error *err);
+
+#endif
