@@ -2,6 +2,7 @@
 #ifndef COPSE_TRAIN_CONFIG_H
 #define COPSE_TRAIN_CONFIG_H
 
+#include <copse/data.h>
 #include <copse/types.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -15,13 +16,15 @@
 /* What a configuration file says, checked and with every default filled in. A plain struct:
  * read it anywhere, also from several threads. Everything in it belongs to it. */
 
-/* Files of samples. Paths are absolute or patterns ("/data/train-*.gz"). A relative path in a
- * configuration file starts at that file's folder, one given by --set at the working folder. */
+/* Files of samples. Paths are absolute or patterns ("/data/train-*.gz"). A relative path
+ * in a configuration file starts at that file's folder, one given by --set at the working
+ * folder. */
 typedef struct copse__config_source {
     char **paths;      /* idx: of images; npy: of features; else the data files */
     size_t path_count; /* 0: this source is not given */
     char **label_paths;
     size_t label_path_count;
+    char *feature_name, *label_name; /* npy: arrays of an .npz; NULL: not given */
 } copse__config_source;
 
 typedef enum copse__config_shuffle {
@@ -31,7 +34,7 @@ typedef enum copse__config_shuffle {
 } copse__config_shuffle;
 
 typedef struct copse__config_data {
-    char *format; /* "idx" */
+    copse_data_format format;
     copse__config_source train, validation, test;
     double validation_split; /* the last part of train that is kept apart; 0: none */
     double scale, offset;    /* x * scale + offset, on the device */
@@ -202,6 +205,10 @@ void copse__config_free(copse__config *config);
  * same configuration. */
 copse_status copse__config_write(const copse__config *config, copse__text *out,
                                  copse_error *err);
+
+/* What copse_dataset_open takes, for one of config->data's sources; borrows from config. */
+copse_data_source copse__config_data_source(const copse__config *config,
+                                            const copse__config_source *source);
 
 /* The learning rate of optimizer step `step` (the first is 0), as Keras' schedules compute it, in
  * double. */

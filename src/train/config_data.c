@@ -8,44 +8,36 @@
 
 #define AT(member) .offset = offsetof(copse__config, data.member)
 
-static const char *const formats[] = {"idx", "cifar10", "cifar100", NULL};
-
-/* What a source's mapping calls its files, by format. */
-static const char *paths_key(const copse__config *config) {
-    return strcmp(config->data.format, "idx") == 0 ? "images" : "files";
-}
-
-static bool has_label_files(const copse__config *config) {
-    return strcmp(config->data.format, "idx") == 0;
-}
-
-static copse_status read_format(const copse__schema_context *context,
-                                const copse__field *field, const copse__yaml_node *node,
-                                void *base, copse_error *err) {
-    copse__config *config = base;
-    unsigned index;
-    const copse__field choice = {
-        .key = field->key, .kind = COPSE__FIELD_CHOICE, .words = formats};
-    copse_status status = copse__field_read(context, &copse__config_data_section, &choice,
-                                            node, &index, err);
-    return status == COPSE_OK ? copse__pool_strdup(context->pool, &config->data.format,
-                                                   formats[index], err)
-                              : status;
-}
-
-static void write_format(const copse__field *field, const void *base, copse__text *out) {
-    (void)field;
-    copse__schema_write_text(out, ((const copse__config *)base)->data.format);
-}
+#define FORMAT_NAME(code, name) [code] = name,
+static const char *const formats[] = {COPSE_DATA_FORMAT_MAP(FORMAT_NAME) NULL};
+#undef FORMAT_NAME
 
 /* ---- Sources ---- */
+
+/* How a source's mapping is written, by format; formats without a line have {files: …}. */
+typedef struct source_keys {
+    const char *paths, *labels; /* labels NULL: labels lie in the data files */
+    const char *feature_name, *label_name;
+} source_keys;
+
+static source_keys keys_of(const copse__config *config) {
+    static const source_keys plain = {.paths = "files"};
+    static const source_keys keys[COPSE__COUNT(formats)] = {
+        [COPSE_DATA_IDX] = {.paths = "images", .labels = "labels"},
+        [COPSE_DATA_NPY] = {.paths = "features",
+                            .labels = "labels",
+                            .feature_name = "feature_name",
+                            .label_name = "label_name"}};
+    return keys[config->data.format].paths ? keys[config->data.format] : plain;
+}
 
 static copse_status fail_source(const copse__field *field, const copse__yaml_node *node,
                                 const copse__config *config, copse_error *err) {
     char wanted[128];
-    if (has_label_files(config))
-        snprintf(wanted, sizeof wanted,
-                 "{images: FILE, labels: FILE}, where FILE may be a list");
+    source_keys keys = keys_of(config);
+    if (keys.labels)
+        snprintf(wanted, sizeof wanted, "{%s: FILE, %s: FILE}, where FILE may be a list",
+                 keys.paths, keys.labels);
     else
         snprintf(wanted, sizeof wanted, "a file or a list of files");
     return copse__schema_wrong(&copse__config_data_section, field->key, node, wanted,
@@ -72,6 +64,44 @@ static copse_status read_paths(const copse__schema_context *context,
     return status;
 }
 
+/* {images: …, labels: …}: a table made for the format. */
+static copse_status read_keys(const copse__schema_context *context,
+                              const copse__field *field, const copse__yaml_node *node,
+                              const copse__config *config, copse__config_source *source,
+                              copse_error *err) {
+    char name[64];
+    source_keys keys = keys_of(config);
+    copse__field known[5] = {{.key = keys.paths, .required = true}};
+    size_t count = 1;
+    if (keys.labels)
+        known[count++].key = keys.labels;
+    if (keys.feature_name) {
+        known[count++] =
+            (copse__field){.key = keys.feature_name,
+                           .kind = COPSE__FIELD_TEXT,
+                           .offset = offsetof(copse__config_source, feature_name)};
+        known[count++] =
+            (copse__field){.key = keys.label_name,
+                           .kind = COPSE__FIELD_TEXT,
+                           .offset = offsetof(copse__config_source, label_name)};
+    }
+    snprintf(name, sizeof name, "data.%s", field->key);
+    const copse__section section = {name, NULL, known};
+    copse_status status = copse__section_check(&section, node, err);
+    if (status == COPSE_OK)
+        status = read_paths(context, field, copse__yaml_find(node, keys.paths), config,
+                            &source->paths, &source->path_count, err);
+    const copse__yaml_node *labels =
+        keys.labels ? copse__yaml_find(node, keys.labels) : NULL;
+    if (status == COPSE_OK && labels)
+        status = read_paths(context, field, labels, config, &source->label_paths,
+                            &source->label_path_count, err);
+    for (size_t i = keys.labels ? 2 : 1; status == COPSE_OK && i < count; i++)
+        status = copse__field_read(context, &section, &known[i],
+                                   copse__yaml_find(node, known[i].key), source, err);
+    return status;
+}
+
 static copse_status read_source(const copse__schema_context *context,
                                 const copse__field *field, const copse__yaml_node *node,
                                 void *base, copse_error *err) {
@@ -84,26 +114,7 @@ static copse_status read_source(const copse__schema_context *context,
     if (node->kind != COPSE__YAML_MAPPING)
         return read_paths(context, field, node, config, &source->paths,
                           &source->path_count, err);
-    /* The keys are checked by a table made for the format; the values read here. */
-    char name[64];
-    snprintf(name, sizeof name, "data.%s", field->key);
-    const char *key = paths_key(config);
-    const copse__yaml_node *files = copse__yaml_find(node, key);
-    const copse__yaml_node *labels =
-        has_label_files(config) ? copse__yaml_find(node, "labels") : NULL;
-    copse__field known[3] = {{.key = key, .kind = COPSE__FIELD_CUSTOM, .required = true},
-                             {.key = "labels", .kind = COPSE__FIELD_CUSTOM}};
-    if (!has_label_files(config))
-        known[1] = (copse__field){0};
-    const copse__section section = {name, NULL, known};
-    copse_status status = copse__section_check(&section, node, err);
-    if (status == COPSE_OK)
-        status = read_paths(context, field, files, config, &source->paths,
-                            &source->path_count, err);
-    if (status == COPSE_OK && labels)
-        status = read_paths(context, field, labels, config, &source->label_paths,
-                            &source->label_path_count, err);
-    return status;
+    return read_keys(context, field, node, config, source, err);
 }
 
 static void write_paths(char *const *paths, size_t count, copse__text *out) {
@@ -123,13 +134,34 @@ static void write_source(const copse__field *field, const void *base, copse__tex
         copse__text_add(out, "null");
         return;
     }
-    copse__text_add(out, "{%s: ", paths_key(config));
+    source_keys keys = keys_of(config);
+    copse__text_add(out, "{%s: ", keys.paths);
     write_paths(source->paths, source->path_count, out);
     if (source->label_path_count > 0) {
-        copse__text_add(out, ", labels: ");
+        copse__text_add(out, ", %s: ", keys.labels);
         write_paths(source->label_paths, source->label_path_count, out);
     }
+    if (source->feature_name) {
+        copse__text_add(out, ", %s: ", keys.feature_name);
+        copse__schema_write_text(out, source->feature_name);
+    }
+    if (source->label_name) {
+        copse__text_add(out, ", %s: ", keys.label_name);
+        copse__schema_write_text(out, source->label_name);
+    }
     copse__text_add(out, "}");
+}
+
+copse_data_source copse__config_data_source(const copse__config *config,
+                                            const copse__config_source *source) {
+    return (copse_data_source){.format = config->data.format,
+                               .paths = (const char *const *)source->paths,
+                               .path_count = source->path_count,
+                               .label_paths = (const char *const *)source->label_paths,
+                               .label_path_count = source->label_path_count,
+                               .feature_name = source->feature_name,
+                               .label_name = source->label_name,
+                               .coarse_labels = config->data.coarse_labels};
 }
 
 /* ---- Shuffling ---- */
@@ -206,10 +238,10 @@ static void write_cache(const copse__field *field, const void *base, copse__text
 
 static const copse__field fields[] = {
     {.key = "format",
-     .kind = COPSE__FIELD_CUSTOM,
+     .kind = COPSE__FIELD_CHOICE,
+     AT(format),
      .required = true,
-     .read = read_format,
-     .write = write_format},
+     .words = formats},
     {SOURCE(train), .required = true},
     {SOURCE(validation)},
     {SOURCE(test)},

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/words.h"
+#include "base/suggest.h"
 
 /* Fields of enum type are read and written as unsigned. */
 _Static_assert(sizeof(copse__field_kind) == sizeof(unsigned), "enums are unsigned here");
@@ -48,7 +48,7 @@ static copse_status fail_unknown(const char *what, const char *word, const char 
                                  const char *place, const char *const *known,
                                  size_t count, copse_error *err) {
     char list[512];
-    const char *nearest = copse__nearest_word(word, known, count);
+    const char *nearest = copse__suggest(word, known, count);
     if (nearest)
         return copse__fail(err, COPSE_CONFIG, 0, place,
                            "unknown %s '%.60s' in %s; did you mean '%s'?", what, word,

@@ -30,7 +30,7 @@ static copse__config *parse_with(const char *text, const char *override) {
 
 START_TEST(test_defaults_are_those_of_keras) {
     copse__config *c = parse(SMALL, NULL, 0);
-    ck_assert_str_eq(c->data.format, "idx");
+    ck_assert_int_eq(c->data.format, COPSE_DATA_IDX);
     ck_assert_uint_eq(c->data.train.path_count, 1);
     ck_assert_str_eq(c->data.train.paths[0], "/tmp/a.gz");
     ck_assert_str_eq(c->data.train.label_paths[0], "/tmp/b.gz");
@@ -165,6 +165,22 @@ START_TEST(test_paths_start_at_the_file_or_for_an_override_at_the_working_folder
 }
 END_TEST
 
+START_TEST(test_data_source_is_what_the_reader_takes) {
+    copse__config *c = parse(
+        "data: {format: npy, train: {features: [a.npz, b.npz], label_name: y}}\n" MODEL
+            TRAIN,
+        NULL, 0);
+    copse_data_source source = copse__config_data_source(c, &c->data.train);
+    ck_assert_int_eq(source.format, COPSE_DATA_NPY);
+    ck_assert_uint_eq(source.path_count, 2);
+    ck_assert_str_eq(source.paths[1], "/tmp/b.npz");
+    ck_assert_str_eq(source.label_name, "y");
+    ck_assert_ptr_null(source.feature_name);
+    ck_assert_uint_eq(source.label_path_count, 0);
+    copse__config_free(c);
+}
+END_TEST
+
 START_TEST(test_shuffle_seed_is_the_run_s_unless_given) {
     copse__config *c = parse_with(SMALL, "train.seed=18446744073709551615");
     ck_assert_uint_eq(c->data.shuffle_seed, UINT64_MAX);
@@ -176,6 +192,18 @@ START_TEST(test_shuffle_seed_is_the_run_s_unless_given) {
     copse__config_free(c);
     c = parse_with(SMALL, "data.shuffle=false");
     ck_assert_int_eq(c->data.shuffle, COPSE__SHUFFLE_NONE);
+    copse__config_free(c);
+}
+END_TEST
+
+START_TEST(test_digits_example_opens_its_data) {
+    copse__config *c;
+    copse_dataset *dataset;
+    ASSERT_OK(copse__config_load(&c, "examples/digits.yaml", NULL, 0, &error));
+    copse_data_source source = copse__config_data_source(c, &c->data.train);
+    ASSERT_OK(copse_dataset_open(&dataset, &source, &error));
+    ck_assert_uint_eq(copse_dataset_count(dataset), 1437);
+    copse_dataset_close(dataset);
     copse__config_free(c);
 }
 END_TEST
@@ -284,7 +312,9 @@ int main(void) {
     ADD_TEST(suite, test_overrides_reach_keys_items_and_missing_sections);
     ADD_TEST(suite,
              test_paths_start_at_the_file_or_for_an_override_at_the_working_folder);
+    ADD_TEST(suite, test_data_source_is_what_the_reader_takes);
     ADD_TEST(suite, test_shuffle_seed_is_the_run_s_unless_given);
+    ADD_TEST(suite, test_digits_example_opens_its_data);
     ADD_TEST(suite, test_write_examples_load_back_to_the_same);
     ADD_TEST(suite, test_write_every_kind_of_value_loads_back_to_the_same);
     ADD_TEST(suite, test_schedules_follow_keras);

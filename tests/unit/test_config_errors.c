@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/words.h"
 #include "train/config.h"
 
 static copse_error error;
@@ -230,23 +229,11 @@ START_TEST(test_load_file_that_cannot_be_read_is_an_error_of_use) {
 }
 END_TEST
 
-START_TEST(test_nearest_word_typing_errors_only) {
-    static const char *const words[] = {"batch", "epochs", "beta_1", "beta_2"};
-    ck_assert_str_eq(copse__nearest_word("epoch", words, 4), "epochs");
-    ck_assert_str_eq(copse__nearest_word("btach", words, 4), "batch");
-    ck_assert_str_eq(copse__nearest_word("beta1", words, 4), "beta_1");
-    ck_assert_ptr_null(copse__nearest_word("steps", words, 4));
-    ck_assert_ptr_null(copse__nearest_word("", words, 4));
-    ck_assert_ptr_null(copse__nearest_word("x", words, 0));
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("config_errors");
     ADD_TEST(suite, test_parse_wrong_file_names_line_and_column);
     ADD_TEST(suite, test_override_wrong_names_the_override);
     ADD_TEST(suite, test_parse_hostile_size_and_shape_is_refused);
     ADD_TEST(suite, test_load_file_that_cannot_be_read_is_an_error_of_use);
-    ADD_TEST(suite, test_nearest_word_typing_errors_only);
     return run_suite(suite);
 }
