@@ -116,13 +116,36 @@ COPSE_API copse_status copse_dataset_from_callbacks(copse_dataset **out,
                                                     const copse_data_callbacks *callbacks,
                                                     copse_error *err) COPSE_CHECKED;
 
+/* A source of the caller's own that can only be read in order, from its start in each epoch. */
+typedef struct copse_data_stream_callbacks {
+    /* A new pass over the data. Passes of several pipelines may be open at once. */
+    copse_status (*start)(void *user, void **pass, copse_error *err);
+    /* The next sample, or *end = true. One thread at a time for one pass. */
+    copse_status (*next)(void *user, void *pass, void *features, void *labels, bool *end,
+                         copse_error *err);
+    /* Ends a pass, whether or not it was read to its end. May be NULL. */
+    void (*stop)(void *user, void *pass);
+    /* As in copse_data_callbacks. */
+    void (*close)(void *user);
+    void *user;
+    const char *name;
+    copse_data_spec features;
+    copse_data_spec labels;
+    bool has_labels;
+    size_t classes;
+} copse_data_stream_callbacks;
+
+COPSE_API copse_status copse_dataset_from_stream(
+    copse_dataset **out, const copse_data_stream_callbacks *callbacks,
+    copse_error *err) COPSE_CHECKED;
+
 /* A part of a dataset: count samples from first on. Keeps the whole open for itself. */
 COPSE_API copse_status copse_dataset_slice(copse_dataset **out, copse_dataset *whole,
                                            size_t first, size_t count,
                                            copse_error *err) COPSE_CHECKED;
 
 /* As Keras' validation_split: the first floor(count * (1 - fraction)) samples, before any
- * shuffling, are for training and the others for validation. 0 < fraction < 1, and
+ * shuffling, are for training and the others for validation. Not for streams. 0 < fraction < 1, and
  * neither part may be empty (COPSE_CONFIG). Both are closed by the caller; whole may be
  * closed before them. */
 COPSE_API copse_status copse_dataset_split(copse_dataset **out_train,
@@ -133,6 +156,8 @@ COPSE_API copse_status copse_dataset_split(copse_dataset **out_train,
 /* NULL is allowed. */
 COPSE_API void copse_dataset_close(copse_dataset *dataset);
 
+/* COPSE_COUNT_UNKNOWN: a stream, which can only be read in its own order. */
+#define COPSE_COUNT_UNKNOWN SIZE_MAX
 COPSE_API size_t copse_dataset_count(const copse_dataset *dataset);
 COPSE_API const copse_data_spec *copse_dataset_get_features(const copse_dataset *dataset);
 /* NULL where samples have no labels. Class indices are COPSE_I32 of rank 0, regression
@@ -172,7 +197,9 @@ COPSE_API copse_status copse_shard_split_partial(size_t total, size_t n,
 
 typedef enum copse_shuffle {
     COPSE_SHUFFLE_NONE, /* the dataset's own order: evaluation, prediction */
-    COPSE_SHUFFLE_FULL  /* every epoch another permutation of the whole set */
+    COPSE_SHUFFLE_FULL, /* every epoch another permutation of the whole set; not for streams */
+    COPSE_SHUFFLE_BUFFER /* a window of shuffle_buffer samples moves over the set, and each sample
+                          * is drawn from the window: sorted data stays poorly mixed */
 } copse_shuffle;
 
 /* Memory for replica's part of a slot (features, or labels): at least `bytes` bytes,
@@ -186,6 +213,9 @@ typedef void copse_slot_free_fn(void *user, size_t replica, void *memory);
 typedef struct copse_pipeline_options {
     size_t batch; /* rows of a global batch, over all replicas; >= 1 */
     copse_shuffle shuffle;
+    size_t
+        shuffle_buffer; /* samples; >= 1 with COPSE_SHUFFLE_BUFFER. Of a stream that many are
+                            * held in memory as they are stored (not decoded) */
     uint64_t seed;
     bool drop_remainder; /* leaves a smaller last batch out */
     uint64_t epochs;     /* the run ends after this many; 0: never */
@@ -202,6 +232,16 @@ typedef struct copse_pipeline_options {
 
     /* Labels outside 0..label_classes-1 are refused (COPSE_FORMAT); 0: not checked. */
     size_t label_classes;
+
+    /* Leaves out samples that cannot be read or decoded or whose label is refused, with a warning
+     * in the log and in the statistics, instead of failing: their batch gets smaller. Also where
+     * the source says so. */
+    bool skip_errors;
+
+    /* Delivers COPSE_F64 features as COPSE_F32 and 64-bit and unsigned 32-bit integers as
+     * COPSE_I32 (a value that does not fit is an error of its sample), for devices that have
+     * nothing wider. */
+    bool narrow;
 
     size_t replica_count; /* 0: 1 */
     const size_t *shards; /* rows of each replica in a full batch, summing to batch; or */
@@ -256,7 +296,14 @@ COPSE_API copse_status copse_pipeline_next(copse_pipeline *pipeline,
 /* Gives a batch's memory back to the workers. In any order. NULL is allowed. */
 COPSE_API void copse_pipeline_release(copse_pipeline *pipeline, const copse_batch *batch);
 
-/* Batches in an epoch. */
+/* What the batches hold, one row of it. Differs from the dataset's where options.narrow or
+ * augmentations change it. Labels: NULL where there are none. */
+COPSE_API const copse_data_spec *
+copse_pipeline_get_features(const copse_pipeline *pipeline);
+COPSE_API const copse_data_spec *
+copse_pipeline_get_labels(const copse_pipeline *pipeline);
+
+/* Batches in an epoch; 0: not known (a stream). */
 COPSE_API uint64_t copse_pipeline_batches(const copse_pipeline *pipeline);
 
 /* Rows of each replica in a full batch: replica_count entries. */
@@ -264,6 +311,7 @@ COPSE_API const size_t *copse_pipeline_get_shards(const copse_pipeline *pipeline
 
 typedef struct copse_pipeline_stats {
     uint64_t samples; /* in batches that were handed out */
+    uint64_t skipped; /* left out of those */
     uint64_t wait_ns; /* copse_pipeline_next's callers waited for data */
     uint64_t work_ns; /* workers read and decoded, summed over threads */
 } copse_pipeline_stats;

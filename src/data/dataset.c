@@ -41,7 +41,14 @@ size_t copse_data_spec_bytes(const copse_data_spec *spec) {
 void copse__scratch_free(copse__scratch *scratch) {
     free(scratch->file);
     free(scratch->pixels);
+    free(scratch->stage[0]);
+    free(scratch->stage[1]);
     *scratch = (copse__scratch){0};
+}
+
+void copse__raw_free(copse__raw *raw) {
+    free(raw->data);
+    *raw = (copse__raw){0};
 }
 
 copse_status copse__dataset_new(copse_dataset **out, const copse__dataset_ops *ops,
@@ -137,6 +144,9 @@ const char *copse_dataset_get_class_name(const copse_dataset *set, size_t index)
 
 copse_status copse_dataset_read(copse_dataset *set, size_t index, void *features,
                                 void *labels, copse_error *err) {
+    if (!set->ops->read)
+        return copse__fail(err, COPSE_INVALID, 0, set->name,
+                           "it is a stream: read it in order, through a pipeline");
     if (index >= set->count)
         return copse__fail(err, COPSE_INVALID, 0, set->name,
                            "there is no sample %zu; the set has %zu", index, set->count);

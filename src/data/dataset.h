@@ -9,25 +9,51 @@
 #include "base/mem.h"
 #include "data/paths.h"
 
-/* What one thread keeps between samples: a file's bytes, decoded pixels. */
+/* What one thread keeps between samples. */
 typedef struct copse__scratch {
-    unsigned char *file;
+    unsigned char *file; /* a file's or record's bytes */
     size_t file_capacity;
-    unsigned char *pixels;
+    unsigned char *pixels; /* a decoded image */
     size_t pixel_capacity;
+    unsigned char *stage[2]; /* samples between a pipeline's steps */
+    size_t stage_capacity[2];
 } copse__scratch;
 
 void copse__scratch_free(copse__scratch *scratch);
 
+/* A stream's sample as it is stored. Keeps its memory from one use to the next. */
+typedef struct copse__raw {
+    unsigned char *data;
+    size_t bytes, capacity;
+    uint64_t ordinal; /* in its pass */
+    uint32_t file;    /* for messages */
+    uint64_t offset;
+} copse__raw;
+
+void copse__raw_free(copse__raw *raw);
+
 /* What a format does. */
 typedef struct copse__dataset_ops {
-    /* One sample of an indexable set, index < count; thread-safe. labels may be NULL. */
+    /* One sample of an indexable set, index < count; thread-safe. labels may be NULL. NULL: a
+     * stream. */
     copse_status (*read)(copse_dataset *set, size_t index, copse__scratch *scratch,
                          void *features, void *labels, copse_error *err);
     /* Where a sample is, for people: "images.gz, sample 7". */
     void (*locate)(const copse_dataset *set, size_t index, char *buffer, size_t bytes);
     /* Frees state only. */
     void (*close)(copse_dataset *set);
+
+    /* Streams: a pass over the set, one thread at a time; and thread-safe decoding of what it
+     * gave. `raw` keeps its memory; next() sets all but ordinal. */
+    copse_status (*start)(copse_dataset *set, void **pass, copse_error *err);
+    copse_status (*next)(copse_dataset *set, void *pass, copse__raw *raw, bool *end,
+                         copse_error *err);
+    void (*stop)(copse_dataset *set, void *pass);
+    copse_status (*decode)(copse_dataset *set, const copse__raw *raw,
+                           copse__scratch *scratch, void *features, void *labels,
+                           copse_error *err);
+    void (*locate_raw)(const copse_dataset *set, const copse__raw *raw, char *buffer,
+                       size_t bytes);
 } copse__dataset_ops;
 
 struct copse_dataset {
@@ -36,8 +62,9 @@ struct copse_dataset {
     char *name;
     copse_data_spec features, labels;
     size_t feature_bytes, label_bytes; /* label_bytes 0: no labels */
-    size_t count;
-    bool resident; /* read() is a copy from memory */
+    size_t count;                      /* COPSE_COUNT_UNKNOWN: a stream */
+    bool resident;                     /* read() is a copy from memory */
+    bool skip_errors;                  /* as the source asked */
     size_t classes;
     char **class_names; /* classes entries, or NULL */
     void *state;

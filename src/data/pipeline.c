@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening, reading and closing a pipeline; what its workers do is in pipeline_work.c. */
+ * Opening, reading and closing a pipeline; what its workers do is in pipeline_plan.c, _fill.c and
+ * _work.c. */
 #include "data/pipeline.h"
 
 #include <errno.h>
@@ -33,31 +34,82 @@ static copse_status set_shards(copse_pipeline *p, const copse_pipeline_options *
     return COPSE_OK;
 }
 
-static copse_status set_position(copse_pipeline *p, const copse_pipeline_options *options,
-                                 copse_error *err) {
-    size_t count = p->set->count;
-    p->batches = count / p->batch + (count % p->batch && !p->drop_remainder);
-    if (p->batches == 0)
-        return copse__fail(err, COPSE_CONFIG, 0, p->set->name,
-                           "its %zu samples make no batch of %zu; use a smaller batch or "
-                           "keep the remainder",
-                           count, p->batch);
-    if (options->start_batch > p->batches)
-        return copse__fail(err, COPSE_INVALID, 0, p->set->name,
-                           "an epoch has %" PRIu64 " batches, so none starts at %" PRIu64
-                           "; resume with the data and batch of the first run",
-                           p->batches, options->start_batch);
+/* The run may be over before it begins, or begin with an epoch's end. */
+static void set_start(copse_pipeline *p, const copse_pipeline_options *options) {
     p->next_epoch = options->start_epoch;
     p->next_index = options->start_batch;
     if (p->epochs && p->next_epoch >= p->epochs) {
         p->planned_all = true;
-    } else if (p->next_index == p->batches) {
+    } else if (!p->stream && p->next_index == p->batches) {
         p->end_due = true;
         p->next_index = 0;
         p->next_epoch++;
         p->planned_all = p->epochs && p->next_epoch >= p->epochs;
     }
+}
+
+static copse_status set_position(copse_pipeline *p, const copse_pipeline_options *options,
+                                 copse_error *err) {
+    size_t count = p->set->count;
+    if (!p->stream) {
+        p->batches = count / p->batch + (count % p->batch && !p->drop_remainder);
+        if (p->batches == 0)
+            return copse__fail(err, COPSE_CONFIG, 0, p->set->name,
+                               "its %zu samples make no batch of %zu; use a smaller "
+                               "batch or keep the remainder",
+                               count, p->batch);
+        if (options->start_batch > p->batches)
+            return copse__fail(err, COPSE_INVALID, 0, p->set->name,
+                               "an epoch has %" PRIu64
+                               " batches, so none starts at %" PRIu64
+                               "; resume with the data and batch of the first run",
+                               p->batches, options->start_batch);
+    }
+    set_start(p, options);
     return COPSE_OK;
+}
+
+static copse_status set_shuffle(copse_pipeline *p, const copse_pipeline_options *options,
+                                copse_error *err) {
+    p->shuffle = options->shuffle;
+    p->shuffle_buffer = options->shuffle_buffer;
+    p->seed = options->seed;
+    if (p->shuffle == COPSE_SHUFFLE_BUFFER && p->shuffle_buffer == 0)
+        return copse__fail(err, COPSE_CONFIG, 0, p->set->name,
+                           "a shuffle buffer needs at least 1 sample");
+    if (p->stream && p->shuffle == COPSE_SHUFFLE_FULL)
+        return copse__fail(err, COPSE_CONFIG, 0, p->set->name,
+                           "its samples come in one order only and cannot be shuffled "
+                           "over the whole set; use shuffle: {buffer: N} or a cache");
+    if (p->stream)
+        return copse__feed_init(
+            &p->feed, p->set, p->seed,
+            p->shuffle == COPSE_SHUFFLE_BUFFER ? p->shuffle_buffer : 0, err);
+    if (p->shuffle == COPSE_SHUFFLE_NONE)
+        return COPSE_OK;
+    return copse__calloc(&p->order, p->set->count, sizeof *p->order, err);
+}
+
+static copse_dtype narrowed(copse_dtype dtype) {
+    switch (dtype) {
+    case COPSE_F64:
+        return COPSE_F32;
+    case COPSE_U32:
+    case COPSE_I64:
+    case COPSE_U64:
+        return COPSE_I32;
+    default:
+        return dtype;
+    }
+}
+
+static void set_specs(copse_pipeline *p, const copse_pipeline_options *options) {
+    p->features = p->set->features;
+    p->labels = p->set->labels;
+    if (options->narrow)
+        p->features.dtype = narrowed(p->features.dtype);
+    p->feature_bytes = copse_data_spec_bytes(&p->features);
+    p->label_bytes = p->set->label_bytes;
 }
 
 static size_t usable_cpus(void) {
@@ -82,19 +134,20 @@ static copse_status set_options(copse_pipeline *p, const copse_pipeline_options 
     if (!options->alloc != !options->free)
         return copse__fail(err, COPSE_INVALID, 0, NULL,
                            "give both or neither of alloc and free");
+    p->stream = p->set->count == COPSE_COUNT_UNKNOWN;
     p->batch = options->batch;
     p->replicas = options->replica_count ? options->replica_count : 1;
-    p->shuffle = options->shuffle;
-    p->seed = options->seed;
     p->epochs = options->epochs;
     p->drop_remainder = options->drop_remainder;
+    p->skip_errors = options->skip_errors || p->set->skip_errors;
     p->label_classes = options->label_classes;
     p->claim_rows = p->set->resident ? 64 : 1;
+    set_specs(p, options);
     copse_status status = set_shards(p, options, err);
     if (status == COPSE_OK)
         status = set_position(p, options, err);
-    if (status == COPSE_OK && p->shuffle == COPSE_SHUFFLE_FULL)
-        status = copse__calloc(&p->order, p->set->count, sizeof *p->order, err);
+    if (status == COPSE_OK)
+        status = set_shuffle(p, options, err);
     return status;
 }
 
@@ -136,19 +189,22 @@ static copse_status slot_init(copse_pipeline *p, copse__slot *slot,
                               copse_slot_alloc_fn *alloc, copse_error *err) {
     copse_status status = COPSE_OK;
     size_t n = p->replicas;
-    bool labels = p->set->label_bytes > 0;
+    bool labels = p->label_bytes > 0;
     COPSE__TRY(copse__calloc(&slot->parts, n, sizeof *slot->parts, err), out);
     COPSE__TRY(copse__calloc(&slot->rows, n, sizeof *slot->rows, err), out);
     COPSE__TRY(copse__calloc(&slot->samples, p->batch, sizeof *slot->samples, err), out);
+    COPSE__TRY(copse__calloc(&slot->bad, p->batch, 1, err), out);
+    if (p->stream)
+        COPSE__TRY(copse__calloc(&slot->raws, p->batch, sizeof *slot->raws, err), out);
     COPSE__TRY(copse__calloc(&slot->features, n, sizeof *slot->features, err), out);
     if (labels)
         COPSE__TRY(copse__calloc(&slot->labels, n, sizeof *slot->labels, err), out);
     for (size_t r = 0; r < n; r++) {
-        COPSE__TRY(
-            alloc_part(p, alloc, r, p->set->feature_bytes, &slot->features[r], err), out);
+        COPSE__TRY(alloc_part(p, alloc, r, p->feature_bytes, &slot->features[r], err),
+                   out);
         if (labels)
-            COPSE__TRY(
-                alloc_part(p, alloc, r, p->set->label_bytes, &slot->labels[r], err), out);
+            COPSE__TRY(alloc_part(p, alloc, r, p->label_bytes, &slot->labels[r], err),
+                       out);
     }
 out:
     return status;
@@ -161,6 +217,10 @@ static void slot_free(copse_pipeline *p, copse__slot *slot) {
         if (slot->labels && slot->labels[r])
             p->free(p->alloc_user, r, slot->labels[r]);
     }
+    for (size_t i = 0; slot->raws && i < p->batch; i++)
+        copse__raw_free(&slot->raws[i]);
+    free(slot->raws);
+    free(slot->bad);
     free(slot->features);
     free(slot->labels);
     free(slot->samples);
@@ -248,6 +308,8 @@ void copse_pipeline_close(copse_pipeline *p) {
     free(p->slots);
     free(p->unused);
     free(p->queue);
+    copse__feed_free(&p->feed);
+    copse__raw_free(&p->ahead);
     free(p->order);
     free(p->shards);
     copse_dataset_close(p->set);
@@ -270,7 +332,7 @@ static copse__slot *wait_for_head(copse_pipeline *p) {
     copse__slot *head = NULL;
     while (!(p->queue_count == 0 && p->planned_all && !p->planning)) {
         head = p->queue_count ? p->queue[p->queue_start] : NULL;
-        if (head && head->done == head->batch.rows)
+        if (head && head->finished)
             break;
         head = NULL;
         pthread_cond_wait(&p->ready, &p->lock);
@@ -279,23 +341,46 @@ static copse__slot *wait_for_head(copse_pipeline *p) {
     return head;
 }
 
-static copse_status take_head(copse_pipeline *p, copse__slot *slot,
-                              const copse_batch **out, copse_error *err) {
-    if (slot->status != COPSE_OK) {
-        p->failed = true;
-        p->failure = slot->error;
-        p->planned_all = true;
-        if (err)
-            *err = p->failure;
-        return slot->status;
+static void give_back(copse_pipeline *p, copse__slot *slot) {
+    slot->held = false;
+    p->unused[p->unused_count++] = slot;
+    pthread_cond_signal(&p->work);
+}
+
+static copse_status fail_for_good(copse_pipeline *p, const copse__slot *slot,
+                                  copse_error *err) {
+    p->failed = true;
+    p->failure = slot->error;
+    p->planned_all = true;
+    if (err)
+        *err = p->failure;
+    return slot->status;
+}
+
+/* The next batch; NULL at an epoch's or the run's end. */
+static copse_status take_next(copse_pipeline *p, const copse_batch **out,
+                              copse_error *err) {
+    for (;;) {
+        copse__slot *slot = wait_for_head(p);
+        if (!slot)
+            return COPSE_OK;
+        if (slot->status != COPSE_OK)
+            return fail_for_good(p, slot, err);
+        p->queue_start = (p->queue_start + 1) % p->slot_count;
+        p->queue_count--;
+        p->stats.skipped += slot->skipped;
+        bool last = slot->batch.last;
+        if (slot->batch.rows > 0) {
+            p->stats.samples += slot->batch.rows;
+            p->end_due = last;
+            slot->held = true;
+            *out = &slot->batch;
+            return COPSE_OK;
+        }
+        give_back(p, slot);
+        if (last)
+            return COPSE_OK;
     }
-    p->queue_start = (p->queue_start + 1) % p->slot_count;
-    p->queue_count--;
-    p->end_due = slot->batch.last;
-    p->stats.samples += slot->batch.rows;
-    slot->held = true;
-    *out = &slot->batch;
-    return COPSE_OK;
 }
 
 copse_status copse_pipeline_next(copse_pipeline *p, const copse_batch **out,
@@ -315,9 +400,7 @@ copse_status copse_pipeline_next(copse_pipeline *p, const copse_batch **out,
                              "pipeline with a larger `held`",
                              p->slot_count);
     } else {
-        copse__slot *slot = wait_for_head(p);
-        if (slot)
-            status = take_head(p, slot, out, err);
+        status = take_next(p, out, err);
     }
     pthread_mutex_unlock(&p->lock);
     return status;
@@ -329,13 +412,18 @@ void copse_pipeline_release(copse_pipeline *p, const copse_batch *batch) {
     pthread_mutex_lock(&p->lock);
     for (size_t i = 0; i < p->slot_count; i++) {
         copse__slot *slot = &p->slots[i];
-        if (&slot->batch != batch || !slot->held)
-            continue;
-        slot->held = false;
-        p->unused[p->unused_count++] = slot;
-        pthread_cond_signal(&p->work);
+        if (&slot->batch == batch && slot->held)
+            give_back(p, slot);
     }
     pthread_mutex_unlock(&p->lock);
+}
+
+const copse_data_spec *copse_pipeline_get_features(const copse_pipeline *p) {
+    return &p->features;
+}
+
+const copse_data_spec *copse_pipeline_get_labels(const copse_pipeline *p) {
+    return p->label_bytes ? &p->labels : NULL;
 }
 
 uint64_t copse_pipeline_batches(const copse_pipeline *p) {

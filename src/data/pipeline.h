@@ -5,19 +5,25 @@
 #include <pthread.h>
 
 #include "data/dataset.h"
+#include "data/stream.h"
 
 /* Memory for one global batch, and the batch in it. */
 typedef struct copse__slot {
-    copse_batch batch; /* what the caller sees */
+    copse_batch
+        batch; /* what the caller sees; rows 0: an epoch's end, or all rows were bad */
     copse_batch_part *parts;
     unsigned char **features; /* one of each a replica */
     unsigned char **labels;
     uint64_t *samples;
-    size_t *rows; /* split of this batch */
+    copse__raw *raws;   /* of a stream: one a row */
+    size_t *rows;       /* split of this batch */
+    unsigned char *bad; /* one a row: left out */
 
     /* Under the pipeline's lock. */
     bool held;
-    size_t claimed, done; /* rows */
+    bool finished;
+    size_t planned, claimed, done; /* rows */
+    size_t skipped;
     copse_status status;
     copse_error error;
     size_t error_row;
@@ -25,11 +31,14 @@ typedef struct copse__slot {
 
 struct copse_pipeline {
     copse_dataset *set;
+    copse_data_spec features, labels; /* as delivered */
+    size_t feature_bytes, label_bytes;
     size_t batch, replicas;
     size_t *shards;
     copse_shuffle shuffle;
+    size_t shuffle_buffer;
     uint64_t seed, epochs, batches;
-    bool drop_remainder;
+    bool stream, drop_remainder, skip_errors, narrow;
     size_t label_classes;
     size_t claim_rows; /* a worker takes at a time */
     copse_slot_free_fn *free;
@@ -57,6 +66,12 @@ struct copse_pipeline {
     uint64_t *order; /* of order_epoch, or NULL: no shuffling */
     uint64_t order_epoch;
     bool order_known;
+    copse__feed feed;  /* of a stream */
+    bool feed_started; /* for next_epoch */
+    copse__raw ahead;  /* the stream's next sample, where ahead_end is false */
+    bool ahead_end;
+    copse_status ahead_status; /* of reading it; its batch fails, not the one before */
+    copse_error ahead_error;
 
     /* The caller's side. */
     bool end_due; /* the next call reports an epoch's end */
@@ -67,5 +82,24 @@ struct copse_pipeline {
 
 /* A worker thread's body; argument is the pipeline. */
 void *copse__pipeline_worker(void *pipeline);
+
+/* By the one planner, outside the lock: fills in slot's batch (which samples) from the planner's
+ * position and moves that on. */
+copse_status copse__pipeline_plan(copse_pipeline *pipeline, copse__slot *slot,
+                                  copse_error *err);
+
+/* Splits slot->batch.rows over the replicas and points the parts at their memory. */
+copse_status copse__pipeline_set_parts(copse_pipeline *pipeline, copse__slot *slot,
+                                       copse_error *err);
+
+/* Reads rows from..to of a planned slot; any number of workers, rows apart from each other. Stops
+ * at the first failure, which is *bad_row. */
+copse_status copse__pipeline_fill(copse_pipeline *pipeline, copse__slot *slot,
+                                  size_t from, size_t to, copse__scratch *scratch,
+                                  size_t *bad_row, copse_error *err);
+
+/* By one worker, after all rows: leaves bad rows out. */
+copse_status copse__pipeline_finish(copse_pipeline *pipeline, copse__slot *slot,
+                                    copse_error *err);
 
 #endif

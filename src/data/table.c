@@ -65,7 +65,8 @@ static void table_close(copse_dataset *set) {
     free(table);
 }
 
-static const copse__dataset_ops table_ops = {table_read, table_locate, table_close};
+static const copse__dataset_ops table_ops = {
+    .read = table_read, .locate = table_locate, .close = table_close};
 
 copse_status copse__table_new(copse_dataset **out, const char *name, copse_error *err) {
     copse_status status = copse__dataset_new(out, &table_ops, name, err);
