@@ -34,7 +34,8 @@ static const char *value_text(const copse__value *value, char *buffer, size_t ca
         break;
     default:
         used = (size_t)snprintf(buffer, capacity, "[");
-        for (size_t i = 0; i < value->count && used < capacity; i++)
+        for (size_t i = 0;
+             i < copse__min_size(value->count, COPSE_MAX_RANK) && used < capacity; i++)
             used += (size_t)snprintf(buffer + used, capacity - used, "%s%.17g",
                                      i == 0 ? "" : ", ", value->numbers[i]);
         if (used < capacity)

@@ -29,6 +29,8 @@ typedef struct copse__value {
     size_t count; /* of numbers */
 } copse__value;
 
+/* Initializers are a TEXT ("he_normal") or a NUMBER: a constant. An absent activation is
+ * NULL or the TEXT "none" or "linear". */
 typedef struct copse__layer_arg {
     char *key;
     copse__value value;
@@ -60,7 +62,9 @@ typedef struct copse__model_options {
     copse__loss loss;
     bool from_logits;
     size_t class_count; /* of the labels, to be checked; 0: not known */
-    size_t target_rank; /* mean squared error: of one sample's target */
+    /* Of one sample's target. Cross-entropy: of its classes; rank 0 is one class a
+     * sample. */
+    size_t target_rank;
     size_t target_shape[COPSE_MAX_RANK];
     bool training; /* dropout, batch moments, gradients */
 } copse__model_options;
@@ -84,8 +88,12 @@ void copse__parameter_initialize(const copse__graph *graph, size_t index, uint64
 void copse__state_initialize(const copse__graph *graph, size_t index, float *moving_mean,
                              float *moving_variance);
 
+/* Floating-point operations of one sample's way forward, without the loss. */
+double copse__graph_forward_flops(const copse__graph *graph);
+
 /* The table that `copse summary` prints, as Keras does: layer (kind), output shape,
- * parameters, then the totals (trainable, not trainable) and FLOPs a sample. */
+ * parameters, and what each layer reads where the network is no plain chain; then the
+ * totals (trainable, not trainable) and FLOPs a sample. Appended to out. */
 copse_status copse__model_summary(const copse__graph *graph, copse__text *out,
                                   copse_error *err);
 

@@ -57,7 +57,28 @@ static inline copse__model_options float_options(size_t rank, const size_t *shap
     return options;
 }
 
-/* Sum of all parameters' elements. */
+/* What a node reads or writes, by name: "-" where an operand is left out. */
+static inline void list_operands(const copse__graph *graph, const copse__tensor_id *ids,
+                                 size_t count, copse__text *text) {
+    for (size_t i = 0; i < count; i++)
+        copse__text_add(text, " %s",
+                        ids[i] == COPSE__NO_TENSOR ? "-" : graph->tensors[ids[i]].name);
+}
+
+/* The nodes from `first` on, one a line: "dense: flatten dense/kernel - -> dense". */
+static inline void list_nodes(const copse__graph *graph, size_t first,
+                              copse__text *text) {
+    for (size_t i = first; i < graph->node_count; i++) {
+        const copse__node *node = &graph->nodes[i];
+        copse__text_add(text, "%s:", copse__op_name(node->op));
+        list_operands(graph, node->inputs, node->input_count, text);
+        copse__text_add(text, " ->");
+        list_operands(graph, node->outputs, node->output_count, text);
+        copse__text_add(text, "\n");
+    }
+}
+
+/* The sum of all parameters' elements. */
 static inline size_t count_parameters(const copse__graph *graph) {
     size_t count = 0;
     for (size_t i = 0; i < graph->parameter_count; i++)
