@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_PLAN_PROGRAM_H
+#define COPSE_PLAN_PROGRAM_H
+
+#include "plan/plan.h"
+#include "plan/store.h"
+
+/* A plan bound to its device: every node prepared, its memory fixed; a run only enqueues.
+ *
+ * There are two input slots, so that the next batch can travel while this one is computed. */
+
+#define COPSE__INPUT_SLOTS 2
+
+typedef struct copse__program copse__program;
+
+/* Borrows graph, plan and store, which must outlive it. Prepares (and where needed builds) every
+ * node's kernels. */
+copse_status copse__program_new(copse__program **out, const copse__graph *graph,
+                                const copse__plan *plan, copse__store *store,
+                                copse_error *err);
+void copse__program_free(copse__program *program);
+
+/* Queues the upload of a shard's features and labels (labels NULL: none) into an input slot, after
+ * the slot's last run. The memory must stay until the next run of this slot is finished. */
+copse_status copse__program_upload(copse__program *program, size_t slot,
+                                   const void *features, const void *labels,
+                                   const copse__extents *extents, copse_error *err);
+
+/* Enqueues nodes [first, last) on the compute queue, after the slot's upload. Nothing for an empty
+ * batch: then no output is written. */
+copse_status copse__program_run(copse__program *program, size_t slot, size_t first,
+                                size_t last, const copse__extents *extents,
+                                copse_error *err);
+
+/* Queues the download of per-row metrics and batch moments behind the run; after
+ * copse__program_wait they can be seen in metrics() and stats(). */
+copse_status copse__program_collect(copse__program *program, size_t slot,
+                                    const copse__extents *extents, copse_error *err);
+copse_status copse__program_wait(copse__program *program, uint64_t timeout_ns,
+                                 copse_error *err);
+
+/* [rows, 2]: loss and hit of each row of the last collected run. Borrowed; NULL without a loss. */
+const float *copse__program_metrics(const copse__program *program);
+/* [2, C]: mean and variance of the last collected run, for a state. Borrowed. */
+const float *copse__program_stats(const copse__program *program, size_t state);
+
+/* The network's output at these extents (float32) into host memory. Blocks. */
+copse_status copse__program_read_output(copse__program *program,
+                                        const copse__extents *extents, float *out,
+                                        copse_error *err);
+
+/* Any tensor that still has its bytes after a run, for tests and for naming a non-finite layer. Blocks.
+ * COPSE_INVALID where the plan keeps no place for it. */
+copse_status copse__program_read_tensor(copse__program *program, copse__tensor_id tensor,
+                                        const copse__extents *extents, void *out,
+                                        copse_error *err);
+
+/* The provider chosen for a node: "clblast", "packed", … Borrowed. */
+const char *copse__program_provider(const copse__program *program, size_t node);
+/* Device time of a node's last run; 0 where the device was not opened for profiling. */
+uint64_t copse__program_time_ns(const copse__program *program, size_t node);
+
+#endif
