@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pooling over NHWC images; copse_window gives the sizes (f = c). An item is one place x LANES neighbouring channels;
+ * launch: one dimension, COPSE_FOR. Reference: src/backend/host/pool.c.
+ */
+#include "common.clh"
+#include "window.clh"
+
+#ifdef COPSE_CHUNKED
+#define LANES COPSE_VEC
+#else
+#define LANES 1
+#endif
+
+/* A window's first largest value beats all others; a NaN beats any number, and padding has no value. */
+#define BEATS(x, best) (!((x) <= (best)) && !isnan(best))
+
+#define FOR_ITEMS(i, images, height, width)                                              \
+    uint blocks = (g.c + LANES - 1) / LANES;                                             \
+    COPSE_FOR(i, (images) * (height) * (width)*blocks)
+
+#define PLACE(i, height, width)                                                          \
+    uint c0 = (uint)(i % blocks) * LANES;                                                \
+    size_t rest_ = i / blocks;                                                           \
+    uint column = (uint)(rest_ % (width));                                               \
+    rest_ /= (width);                                                                    \
+    uint row = (uint)(rest_ % (height));                                                 \
+    size_t image = rest_ / (height);
+
+#define CHANNELS(c) for (uint c = c0; c < min(c0 + LANES, g.c); c++)
+
+#define MAX_POOL(name, INDEX, CONVERT_WIDE)                                              \
+    kernel void name(global const float *restrict x, global float *restrict y,           \
+                     global INDEX *restrict index, const copse_window g, ulong images,   \
+                     uint has_index) {                                                   \
+        FOR_ITEMS(i, images, g.p, g.q) {                                                 \
+            PLACE(i, g.p, g.q)                                                           \
+            size_t out = ((image * g.p + row) * g.q + column) * g.c;                     \
+            MAX_POOL_WIDE(INDEX, CONVERT_WIDE)                                           \
+            CHANNELS(c) {                                                                \
+                float best = -INFINITY;                                                  \
+                int place = -1;                                                          \
+                for (uint r = 0; r < g.r; r++) {                                         \
+                    uint h = copse_tap(row, g.stride_h, r, g.dilation_h, g.pad_top);     \
+                    for (uint s = 0; h < g.h && s < g.s; s++) {                          \
+                        uint w =                                                         \
+                            copse_tap(column, g.stride_w, s, g.dilation_w, g.pad_left);  \
+                        if (w >= g.w)                                                    \
+                            continue;                                                    \
+                        float v = x[((image * g.h + h) * g.w + w) * g.c + c];            \
+                        if (place < 0 || BEATS(v, best)) {                               \
+                            best = v;                                                    \
+                            place = (int)(r * g.s + s);                                  \
+                        }                                                                \
+                    }                                                                    \
+                }                                                                        \
+                y[out + c] = best;                                                       \
+                if (has_index)                                                           \
+                    index[out + c] = (INDEX)place;                                       \
+            }                                                                            \
+        }                                                                                \
+    }
+
+#ifdef COPSE_CHUNKED
+#define MAX_POOL_WIDE(INDEX, CONVERT_WIDE)                                               \
+    if (c0 + LANES <= g.c) {                                                             \
+        copse_wide best = (copse_wide)(-INFINITY);                                       \
+        COPSE_WIDE_INT place = (COPSE_WIDE_INT)(-1);                                     \
+        for (uint r = 0; r < g.r; r++) {                                                 \
+            uint h = copse_tap(row, g.stride_h, r, g.dilation_h, g.pad_top);             \
+            for (uint s = 0; h < g.h && s < g.s; s++) {                                  \
+                uint w = copse_tap(column, g.stride_w, s, g.dilation_w, g.pad_left);     \
+                if (w >= g.w)                                                            \
+                    continue;                                                            \
+                copse_wide v =                                                           \
+                    *(global const copse_wide_any *)(x + ((image * g.h + h) * g.w + w) * \
+                                                             g.c +                       \
+                                                     c0);                                \
+                COPSE_WIDE_INT wins = (place < 0) | (~(v <= best) & (best == best));     \
+                best = wins ? v : best;                                                  \
+                place = wins ? (COPSE_WIDE_INT)((int)(r * g.s + s)) : place;             \
+            }                                                                            \
+        }                                                                                \
+        *(global copse_wide_any *)(y + out + c0) = best;                                 \
+        if (has_index)                                                                   \
+            vstore16(CONVERT_WIDE(place), 0, index + out + c0);                          \
+        continue;                                                                        \
+    }
+#else
+#define MAX_POOL_WIDE(INDEX, CONVERT_WIDE)
+#endif
+
+/* y[n,p,q,c] and index[n,p,q,c] = r*S+s of the place; items: images * p * q * ceil(c / LANES) */
+MAX_POOL(max_pool2d_u8_f32, uchar, convert_uchar16)
+MAX_POOL(max_pool2d_i32_f32, int, convert_int16)
+
+/* dx[n,h,w,c] = sum, over the windows in order of p, then q, of dy where index names this place;
+ * items: images * h * w * ceil(c / LANES) */
+#define MAX_POOL_GRAD(name, INDEX)                                                       \
+    kernel void name(global const float *restrict dy, global const INDEX *restrict index,\
+                     global float *restrict dx, const copse_window g, ulong images) {    \
+        FOR_ITEMS(i, images, g.h, g.w) {                                                 \
+            PLACE(i, g.h, g.w)                                                           \
+            size_t out = ((image * g.h + row) * g.w + column) * g.c;                     \
+            MAX_POOL_GRAD_WIDE                                                           \
+            CHANNELS(c) {                                                                \
+                float sum = 0.0f;                                                        \
+                for (uint r = g.r; r-- > 0;) {                                           \
+                    uint p = copse_untap(row, g.stride_h, r, g.dilation_h, g.pad_top);   \
+                    for (uint s = g.s; p < g.p && s-- > 0;) {                            \
+                        uint q = copse_untap(column, g.stride_w, s, g.dilation_w,        \
+                                             g.pad_left);                                \
+                        if (q >= g.q)                                                    \
+                            continue;                                                    \
+                        size_t at = ((image * g.p + p) * g.q + q) * g.c + c;             \
+                        if ((uint)index[at] == r * g.s + s)                              \
+                            sum += dy[at];                                               \
+                    }                                                                    \
+                }                                                                        \
+                dx[out + c] = sum;                                                       \
+            }                                                                            \
+        }                                                                                \
+    }
+
+#ifdef COPSE_CHUNKED
+#define MAX_POOL_GRAD_WIDE                                                               \
+    if (c0 + LANES <= g.c) {                                                             \
+        copse_wide sum = (copse_wide)(0.0f);                                             \
+        for (uint r = g.r; r-- > 0;) {                                                   \
+            uint p = copse_untap(row, g.stride_h, r, g.dilation_h, g.pad_top);           \
+            for (uint s = g.s; p < g.p && s-- > 0;) {                                    \
+                uint q =                                                                 \
+                    copse_untap(column, g.stride_w, s, g.dilation_w, g.pad_left);        \
+                if (q >= g.q)                                                            \
+                    continue;                                                            \
+                size_t at = ((image * g.p + p) * g.q + q) * g.c + c0;                    \
+                COPSE_WIDE_INT here = convert_int16(vload16(0, index + at));             \
+                copse_wide v = *(global const copse_wide_any *)(dy + at);                \
+                sum += here == (int)(r * g.s + s) ? v : (copse_wide)(0.0f);              \
+            }                                                                            \
+        }                                                                                \
+        *(global copse_wide_any *)(dx + out + c0) = sum;                                 \
+        continue;                                                                        \
+    }
+#else
+#define MAX_POOL_GRAD_WIDE
+#endif
+
+MAX_POOL_GRAD(max_pool2d_grad_u8_f32, uchar)
+MAX_POOL_GRAD(max_pool2d_grad_i32_f32, int)
+
+/* How many taps of a window lie inside, along one side. */
+static inline uint taps_inside(uint at, uint stride, uint taps, uint dilation, uint pad,
+                               uint size) {
+    uint count = 0;
+    for (uint t = 0; t < taps; t++)
+        count += copse_tap(at, stride, t, dilation, pad) < size ? 1u : 0u;
+    return count;
+}
+
+/* y = mean over the places inside the image; items: images * p * q * ceil(c / LANES) */
+kernel void avg_pool2d_f32(global const float *restrict x, global float *restrict y,
+                           const copse_window g, ulong images) {
+    FOR_ITEMS(i, images, g.p, g.q) {
+        PLACE(i, g.p, g.q)
+        size_t out = ((image * g.p + row) * g.q + column) * g.c;
+        uint inside =
+            taps_inside(row, g.stride_h, g.r, g.dilation_h, g.pad_top, g.h) *
+            taps_inside(column, g.stride_w, g.s, g.dilation_w, g.pad_left, g.w);
+        CHANNELS(c) {
+            float sum = 0.0f;
+            for (uint r = 0; r < g.r; r++) {
+                uint h = copse_tap(row, g.stride_h, r, g.dilation_h, g.pad_top);
+                for (uint s = 0; h < g.h && s < g.s; s++) {
+                    uint w = copse_tap(column, g.stride_w, s, g.dilation_w, g.pad_left);
+                    if (w < g.w)
+                        sum += x[((image * g.h + h) * g.w + w) * g.c + c];
+                }
+            }
+            y[out + c] = sum / (float)inside;
+        }
+    }
+}
+
+/* dx = sum over the windows that hold the place, in order of p, then q, of dy / places inside;
+ * items: images * h * w * ceil(c / LANES) */
+kernel void avg_pool2d_grad_f32(global const float *restrict dy, global float *restrict dx,
+                                const copse_window g, ulong images) {
+    FOR_ITEMS(i, images, g.h, g.w) {
+        PLACE(i, g.h, g.w)
+        size_t out = ((image * g.h + row) * g.w + column) * g.c;
+        CHANNELS(c) {
+            dx[out + c] = 0.0f;
+        }
+        for (uint r = g.r; r-- > 0;) {
+            uint p = copse_untap(row, g.stride_h, r, g.dilation_h, g.pad_top);
+            for (uint s = g.s; p < g.p && s-- > 0;) {
+                uint q = copse_untap(column, g.stride_w, s, g.dilation_w, g.pad_left);
+                if (q >= g.q)
+                    continue;
+                float inside = (float)(taps_inside(p, g.stride_h, g.r, g.dilation_h,
+                                                   g.pad_top, g.h) *
+                                       taps_inside(q, g.stride_w, g.s, g.dilation_w,
+                                                   g.pad_left, g.w));
+                size_t at = ((image * g.p + p) * g.q + q) * g.c;
+                CHANNELS(c) {
+                    dx[out + c] += dy[at + c] / inside;
+                }
+            }
+        }
+    }
+}
+
+/* y[n,c] = mean over h, w of x[n,h,w,c], places = h * w; items: images * ceil(c / LANES) */
+kernel void global_avg_pool_f32(global const float *restrict x, global float *restrict y,
+                                ulong images, uint places, uint channels) {
+    uint blocks = (channels + LANES - 1) / LANES;
+    COPSE_FOR(i, images * blocks) {
+        size_t image = i / blocks;
+        uint c0 = (uint)(i % blocks) * LANES;
+        for (uint c = c0; c < min(c0 + LANES, channels); c++) {
+            float sum = 0.0f;
+            for (uint at = 0; at < places; at++)
+                sum += x[(image * places + at) * channels + c];
+            y[image * channels + c] = sum / (float)places;
+        }
+    }
+}
+
+/* dx[n,h,w,c] = dy[n,c] / places; items: images * places * ceil(channels / LANES) */
+kernel void global_avg_pool_grad_f32(global const float *restrict dy,
+                                     global float *restrict dx, ulong images, uint places,
+                                     uint channels) {
+    uint blocks = (channels + LANES - 1) / LANES;
+    COPSE_FOR(i, images * places * blocks) {
+        size_t place = i / blocks, image = place / places;
+        uint c0 = (uint)(i % blocks) * LANES;
+        for (uint c = c0; c < min(c0 + LANES, channels); c++)
+            dx[place * channels + c] = dy[image * channels + c] / (float)places;
+    }
+}

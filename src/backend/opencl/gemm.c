@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/opencl/gemm.h"
+
+#include "backend/opencl/ops.h"
+#include "backend/opencl/window.h"
+
+copse__cl_product copse__cl_dense_product(const copse__graph *graph,
+                                          const copse__node *node,
+                                          const copse__operands *operands,
+                                          const copse__extents *extents) {
+    const copse__tensor *first = copse__cl_input(graph, node, 0);
+    const copse__tensor *second = copse__cl_input(graph, node, 1);
+    const copse__tensor *out = copse__cl_output(graph, node, 0);
+    copse__cl_product made = {.layout = COPSE__CL_NN, .act = COPSE__ACT_NONE};
+    if (operands) {
+        made.a = operands->inputs[0];
+        made.b = operands->inputs[1];
+        made.c = operands->outputs[0];
+    }
+    made.m = copse__tensor_rows(first, extents);
+    made.n = copse__tensor_columns(out);
+    made.k = copse__tensor_columns(first);
+    if (node->op == COPSE__OP_DENSE) {
+        made.act = node->attrs.act;
+        if (operands && copse__cl_input(graph, node, 2))
+            made.bias = operands->inputs[2];
+    } else if (node->op == COPSE__OP_DENSE_GRAD_INPUT) {
+        made.layout = COPSE__CL_NT;
+    } else {
+        made.layout = COPSE__CL_TN;
+        made.k = made.m;
+        made.m = copse__tensor_columns(first);
+        made.n = copse__tensor_columns(second);
+    }
+    return made;
+}
+
+/* Two kernels for two kinds of device: "rows" for work-items that are whole cores, "tiled"
+ * for groups that share local memory. */
+static const char *const rows_names[] = {
+    [COPSE__CL_NN] = "gemm_rows_nn_f32",
+    [COPSE__CL_NT] = "gemm_rows_nt_f32",
+    [COPSE__CL_TN] = "gemm_rows_tn_f32",
+};
+static const char *const tiled_names[] = {
+    [COPSE__CL_NN] = "gemm_tiled_nn_f32",
+    [COPSE__CL_NT] = "gemm_tiled_nt_f32",
+    [COPSE__CL_TN] = "gemm_tiled_tn_f32",
+};
+
+#define ROWS 6 /* as in gemm.cl */
+
+/* The kernels count in 32 bits; addresses are wider. */
+static bool small_enough(const copse__graph *graph, const copse__node *node,
+                         const char **reason) {
+    copse__cl_product p = copse__cl_dense_product(graph, node, NULL, NULL);
+    *reason = "the matrices have too many rows or columns";
+    return p.m < INT32_MAX && p.n < INT32_MAX && p.k < INT32_MAX;
+}
+
+static bool rows_fits(const copse__device *device, const copse__graph *graph,
+                      const copse__node *node, const char **reason) {
+    (void)device;
+    return small_enough(graph, node, reason);
+}
+
+static size_t tile_of(const copse__device *device) {
+    size_t tile = device->max_local >= 256 ? 16 : 8;
+    return device->max_local >= 64 ? tile : 0;
+}
+
+static bool tiled_fits(const copse__device *device, const copse__graph *graph,
+                       const copse__node *node, const char **reason) {
+    size_t tile = tile_of(device);
+    *reason = "its work-groups are too small";
+    if (tile == 0 || device->local_bytes < 2 * tile * (4 * tile + 1) * sizeof(float))
+        return false;
+    return small_enough(graph, node, reason);
+}
+
+static double rows_cost(const copse__device *device, const copse__graph *graph,
+                        const copse__node *node) {
+    (void)graph;
+    (void)node;
+    return device->base.caps.cpu ? 1 : 3;
+}
+
+static double tiled_cost(const copse__device *device, const copse__graph *graph,
+                         const copse__node *node) {
+    (void)graph;
+    (void)node;
+    return device->base.caps.cpu ? 3 : 1;
+}
+
+static copse_status set_args(copse__launch *launch, copse_error *err) {
+    copse__cl_product p =
+        copse__cl_dense_product(launch->graph, launch->node, &launch->operands, NULL);
+    copse_status status =
+        copse__cl_args(launch, 0, 0, err, "vvvv", &p.a, &p.b, &p.c, &p.bias);
+    if (status == COPSE_OK)
+        status = copse__cl_args(launch, 0, 7, err, "uu",
+                                (uint32_t)(p.bias.buffer != NULL), (uint32_t)p.act);
+    return status;
+}
+
+static copse_status set_sizes(copse__launch *launch, const copse__cl_product *p,
+                              copse_error *err) {
+    return copse__cl_args(launch, 0, 4, err, "uuu", (uint32_t)p->m, (uint32_t)p->n,
+                          (uint32_t)p->k);
+}
+
+static copse_status rows_prepare(copse__launch *launch, copse_error *err) {
+    copse__cl_product p =
+        copse__cl_dense_product(launch->graph, launch->node, NULL, NULL);
+    copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_gemm, "",
+                                               rows_names[p.layout], err);
+    return status == COPSE_OK ? set_args(launch, err) : status;
+}
+
+static copse_status rows_enqueue(copse__launch *launch, const copse__extents *extents,
+                                 bool changed, copse_error *err) {
+    copse__cl_product p =
+        copse__cl_dense_product(launch->graph, launch->node, NULL, extents);
+    copse_status status = COPSE_OK;
+    if (p.m == 0 || p.n == 0)
+        return COPSE_OK;
+    if (changed)
+        status = set_sizes(launch, &p, err);
+    if (status != COPSE_OK)
+        return status;
+    bool square = p.layout == COPSE__CL_NT; /* that kernel makes 4 x 4 */
+    size_t wide = square ? 4 : copse__cl_vector(launch->device), high = square ? 4 : ROWS;
+    const size_t global[2] = {(p.n + wide - 1) / wide, (p.m + high - 1) / high};
+    const size_t local[2] = {1, 1};
+    return copse__cl_enqueue(launch, 0, 2, global, local, err);
+}
+
+static copse_status tiled_prepare(copse__launch *launch, copse_error *err) {
+    copse__cl_product p =
+        copse__cl_dense_product(launch->graph, launch->node, NULL, NULL);
+    copse_status status =
+        copse__cl_kernel_add(launch, NULL, &copse__cl_source_gemm,
+                             tile_of(launch->device) == 16 ? "-DTILE=16" : "-DTILE=8",
+                             tiled_names[p.layout], err);
+    return status == COPSE_OK ? set_args(launch, err) : status;
+}
+
+static copse_status tiled_enqueue(copse__launch *launch, const copse__extents *extents,
+                                  bool changed, copse_error *err) {
+    copse__cl_product p =
+        copse__cl_dense_product(launch->graph, launch->node, NULL, extents);
+    copse_status status = COPSE_OK;
+    if (p.m == 0 || p.n == 0)
+        return COPSE_OK;
+    if (changed)
+        status = set_sizes(launch, &p, err);
+    if (status != COPSE_OK)
+        return status;
+    size_t tile = tile_of(launch->device);
+    const size_t global[2] = {copse__round_up(p.n, 4 * tile) / 4,
+                              copse__round_up(p.m, 4 * tile) / 4};
+    const size_t local[2] = {tile, tile};
+    return copse__cl_enqueue(launch, 0, 2, global, local, err);
+}
+
+const copse__cl_provider copse__cl_dense_rows = {.name = "rows",
+                                                 .fits = rows_fits,
+                                                 .cost = rows_cost,
+                                                 .prepare = rows_prepare,
+                                                 .enqueue = rows_enqueue};
+const copse__cl_provider copse__cl_dense_tiled = {.name = "tiled",
+                                                  .fits = tiled_fits,
+                                                  .cost = tiled_cost,
+                                                  .prepare = tiled_prepare,
+                                                  .enqueue = tiled_enqueue};

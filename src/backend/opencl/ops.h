@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_BACKEND_OPENCL_OPS_H
+#define COPSE_BACKEND_OPENCL_OPS_H
+
+#include "backend/opencl/provider.h"
+
+/* The providers, one file a family. */
+
+/* elementwise.c */
+extern const copse__cl_provider copse__cl_activation;
+extern const copse__cl_provider copse__cl_activation_grad;
+extern const copse__cl_provider copse__cl_add;
+extern const copse__cl_provider copse__cl_dropout;
+extern const copse__cl_provider copse__cl_cast;
+
+/* gemm.c */
+extern const copse__cl_provider copse__cl_dense_rows;
+extern const copse__cl_provider copse__cl_dense_tiled;
+
+/* conv.c */
+extern const copse__cl_provider copse__cl_conv2d_direct;
+extern const copse__cl_provider copse__cl_conv2d_grad_input_direct;
+extern const copse__cl_provider copse__cl_conv2d_grad_filter_direct;
+
+/* pool.c: the average ones serve both directions */
+extern const copse__cl_provider copse__cl_max_pool2d;
+extern const copse__cl_provider copse__cl_max_pool2d_grad;
+extern const copse__cl_provider copse__cl_avg_pool2d;
+extern const copse__cl_provider copse__cl_global_avg_pool;
+
+/* reduce.c */
+extern const copse__cl_provider copse__cl_bias_grad;
+
+/* loss.c: copse__cl_loss serves both losses */
+extern const copse__cl_provider copse__cl_loss;
+extern const copse__cl_provider copse__cl_softmax;
+extern const copse__cl_provider copse__cl_softmax_grad;
+
+/* update.c */
+extern const copse__cl_provider copse__cl_update_sgd;
+extern const copse__cl_provider copse__cl_update_adam;
+extern const copse__cl_provider copse__cl_update_rmsprop;
+
+/* check.c */
+extern const copse__cl_provider copse__cl_finite_check;
+extern const copse__cl_provider copse__cl_parameter_hash;
+
+#endif

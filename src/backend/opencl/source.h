@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_BACKEND_OPENCL_SOURCE_H
+#define COPSE_BACKEND_OPENCL_SOURCE_H
+
+#include <stddef.h>
+
+/* One kernel file of cl/, with its includes in place, as cl/embed.cmake made it. */
+typedef struct copse__cl_source {
+    const char *name; /* "elementwise" */
+    const char *text; /* NUL-terminated */
+    size_t bytes;     /* without the NUL */
+    const char *hash; /* 32 hexadecimal digits over the text */
+} copse__cl_source;
+
+extern const copse__cl_source copse__cl_source_cast;
+extern const copse__cl_source copse__cl_source_check;
+extern const copse__cl_source copse__cl_source_dropout;
+extern const copse__cl_source copse__cl_source_elementwise;
+extern const copse__cl_source copse__cl_source_conv;
+extern const copse__cl_source copse__cl_source_gemm;
+extern const copse__cl_source copse__cl_source_loss;
+extern const copse__cl_source copse__cl_source_pool;
+extern const copse__cl_source copse__cl_source_reduce;
+extern const copse__cl_source copse__cl_source_update;
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/opencl/window.h"
+
+static bool is_gradient_of_image(copse__op op) {
+    return op == COPSE__OP_CONV2D_GRAD_INPUT || op == COPSE__OP_MAX_POOL2D_GRAD ||
+           op == COPSE__OP_AVG_POOL2D_GRAD;
+}
+
+/* The image is what the forward operation reads, the map what it writes. */
+static void image_and_map(const copse__graph *graph, const copse__node *node,
+                          const copse__tensor **image, const copse__tensor **map) {
+    if (is_gradient_of_image(node->op)) {
+        *image = copse__cl_output(graph, node, 0);
+        *map = copse__cl_input(graph, node, 0);
+    } else if (node->op == COPSE__OP_CONV2D_GRAD_FILTER) {
+        *image = copse__cl_input(graph, node, 0);
+        *map = copse__cl_input(graph, node, 1);
+    } else {
+        *image = copse__cl_input(graph, node, 0);
+        *map = copse__cl_output(graph, node, 0);
+    }
+}
+
+copse_window copse__cl_window(const copse__graph *graph, const copse__node *node) {
+    const copse__tensor *image, *map;
+    const copse__window *w = &node->attrs.window;
+    image_and_map(graph, node, &image, &map);
+    return (copse_window){.h = (uint32_t)image->dim[1].size,
+                          .w = (uint32_t)image->dim[2].size,
+                          .c = (uint32_t)image->dim[3].size,
+                          .p = (uint32_t)map->dim[1].size,
+                          .q = (uint32_t)map->dim[2].size,
+                          .f = (uint32_t)map->dim[3].size,
+                          .r = (uint32_t)w->kernel_h,
+                          .s = (uint32_t)w->kernel_w,
+                          .stride_h = (uint32_t)w->stride_h,
+                          .stride_w = (uint32_t)w->stride_w,
+                          .dilation_h = (uint32_t)w->dilation_h,
+                          .dilation_w = (uint32_t)w->dilation_w,
+                          .pad_top = (uint32_t)w->pad_top,
+                          .pad_left = (uint32_t)w->pad_left};
+}
+
+size_t copse__cl_images(const copse__graph *graph, const copse__node *node,
+                        const copse__extents *extents) {
+    return copse__dim_at(copse__cl_input(graph, node, 0)->dim[0], extents);
+}
+
+bool copse__cl_window_fits(const copse__graph *graph, const copse__node *node,
+                           const char **reason) {
+    const copse__tensor *image, *map;
+    const copse__window *w = &node->attrs.window;
+    image_and_map(graph, node, &image, &map);
+    *reason = "an image or filter of more than 2^30 pixels";
+    const size_t sizes[][2] = {
+        {image->dim[1].size, image->dim[2].size},
+        {map->dim[1].size, map->dim[2].size},
+        {w->kernel_h, w->kernel_w},
+        {w->kernel_h, w->dilation_h},
+        {w->kernel_w, w->dilation_w},
+        {map->dim[1].size, w->stride_h},
+        {map->dim[2].size, w->stride_w},
+        {image->dim[3].size, 1},
+        {map->dim[3].size, 1},
+        {w->pad_top, 1},
+        {w->pad_left, 1},
+    };
+    for (size_t i = 0; i < COPSE__COUNT(sizes); i++) {
+        size_t product;
+        if (!copse__mul_size(sizes[i][0], sizes[i][1], &product) || product > (size_t)1
+                                                                                  << 30)
+            return false;
+    }
+    return true;
+}
+
+copse_status copse__cl_arg_window(copse__launch *launch, size_t kernel, unsigned index,
+                                  const copse_window *window, copse_error *err) {
+    cl_int code =
+        clSetKernelArg(launch->kernels[kernel].kernel, index, sizeof *window, window);
+    return code == CL_SUCCESS
+               ? COPSE_OK
+               : copse__cl_fail(err, launch->device, code, "clSetKernelArg");
+}
+
+size_t copse__cl_vector(const copse__device *device) {
+    return device->base.caps.cpu ? 16 : 4;
+}
