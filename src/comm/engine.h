@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_COMM_ENGINE_H
+#define COPSE_COMM_ENGINE_H
+
+#include <pthread.h>
+
+#include "comm/allreduce.h"
+#include "comm/sum.h"
+
+/* The engine's inside; included by src/comm only.
+ *
+ * The chunks of all buckets, in bucket order, step after step, have one running number,
+ * q (from 0 when an attempt begins). For each rank a *lifter* thread brings chunk after
+ * chunk to where the host can read it (arrived), and a *lowerer* thread brings sums back
+ * (delivered); reducer threads sum chunk q once all live ranks have it. One mutex guards
+ * everything; no thread holds it during a device call or a sum.
+ *
+ * An attempt ends by failing: then every thread drains what it has in flight and parks;
+ * when all have, all live ranks were told and the failed ones were dropped, the next
+ * attempt begins at q = 0. */
+
+#define COPSE__MAX_REPLICAS 64
+#define COPSE__SUM_WINDOW 1024 /* chunks being summed out of order, at most */
+#define COPSE__NO_RANK SIZE_MAX
+
+/* What a rank submitted for one bucket, from submit until its sum is delivered. */
+typedef struct copse__part {
+    bool given;  /* in the rank's current step */
+    bool filled; /* the engine still has to do with it */
+    bool contributes;
+    copse__view view;
+    copse__fence *ready;
+    char *mapped; /* MAPPED: the bytes, while mapped */
+} copse__part;
+
+typedef enum copse__stage {
+    COPSE__STAGE_IDLE,
+    COPSE__STAGE_SUBMIT, /* its gradient was not submitted */
+    COPSE__STAGE_DOWNLOAD,
+    COPSE__STAGE_MAP,
+    COPSE__STAGE_SUM,
+    COPSE__STAGE_UPLOAD,
+    COPSE__STAGE_UNMAP
+} copse__stage;
+
+/* A lifter or lowerer, and what it is in the middle of: its heartbeat. */
+typedef struct copse__mover {
+    pthread_t thread;
+    pthread_cond_t wake;
+    bool started, parked, exited;
+    copse__stage stage; /* IDLE outside device calls */
+    uint64_t since;     /* when the stage began */
+    uint64_t q;         /* the chunk */
+    bool warned;
+    uint64_t issued; /* chunks given to the device in this attempt */
+} copse__mover;
+
+typedef struct copse__rank {
+    copse__allreduce *engine;
+    size_t index;
+    copse__device *device;
+    const copse__backend *backend;
+    copse__stage_path path;
+    copse__buffer *slot_buffer; /* COPIED: slot_count chunks of staging memory */
+    char *slots;
+    copse__part *parts;                         /* one a bucket */
+    copse__fence **lift_fences, **lower_fences; /* slot_count each: what is in flight */
+    size_t submitted;                           /* buckets of its current step */
+    uint64_t waited; /* steps finished in this attempt: base_step + it is the current */
+    uint64_t first_ns, submit_ns; /* the first submit of the step, the last one */
+    bool submit_warned;
+    uint64_t arrived, delivered; /* chunks, in this attempt */
+    bool dropped;
+    bool failed;       /* quarantined: no further call to its device */
+    bool told;         /* its wait has returned the attempt's failure */
+    copse_error error; /* of `failed` */
+    pthread_cond_t waiter;
+    copse__mover lifter, lowerer;
+} copse__rank;
+
+typedef struct copse__bucket {
+    size_t elements, bytes;
+    uint64_t first_chunk, chunk_count; /* within a step */
+    copse__sum_plan plan;
+    uint64_t plan_ranks; /* the contributing ranks it was made for */
+    bool planned;
+} copse__bucket;
+
+/* What the sums of one step found; steps of equal parity share one. */
+typedef struct copse__step_found {
+    uint64_t nonfinite;
+    size_t bucket, rank;
+} copse__step_found;
+
+struct copse__allreduce {
+    pthread_mutex_t lock;
+    copse__rank *ranks;
+    size_t rank_count;
+    copse__bucket *buckets;
+    size_t bucket_count;
+    uint64_t chunks_per_step;
+    size_t chunk_bytes;
+    size_t slot_count;
+    uint64_t warn_ns, fail_ns;
+    copse__sum_isa isa;
+
+    uint64_t attempt; /* counts up with every new start */
+    bool quit;
+    bool failing; /* this attempt failed and is being wound down */
+    copse_error failure;
+    size_t failure_rank;
+    bool step_known; /* base_step is set (while failing: for the next attempt) */
+    uint64_t
+        base_step; /* the attempt's first step: its chunks are 0 .. chunks_per_step */
+
+    uint64_t claimed, summed, retired; /* chunks: taken by a reducer, summed without a
+                                          gap, delivered by all that use
+                                          slots */
+    bool done[COPSE__SUM_WINDOW];      /* of [summed, claimed), by q modulo the window */
+    copse__step_found found[2];
+
+    pthread_cond_t work; /* for the reducers */
+    pthread_t *reducers;
+    size_t reducer_count, reducers_started, reducers_busy;
+    pthread_t watchdog;
+    bool watchdog_started;
+    pthread_cond_t watchdog_wake;
+    pthread_cond_t exits; /* a mover has exited */
+};
+
+/* All of these are called with the lock held. */
+
+static inline bool copse__rank_lives(const copse__rank *rank) {
+    return !rank->dropped && !rank->failed;
+}
+
+/* The bucket of a chunk, and the chunk's number within it. */
+size_t copse__bucket_of(const copse__allreduce *engine, uint64_t q, uint64_t *chunk);
+/* Bytes of a chunk. */
+size_t copse__chunk_size(const copse__allreduce *engine, size_t bucket, uint64_t chunk);
+/* The first chunk number after the bucket that chunk q belongs to. */
+uint64_t copse__bucket_end(const copse__allreduce *engine, uint64_t q);
+
+/* Marks a rank as failed and discards the attempt, or, where the rank's step stands
+ * already, fails only that rank. */
+void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stage stage,
+                        uint64_t q, const copse_error *cause);
+/* Discards the attempt; failure and failure_rank are as given. */
+void copse__engine_discard(copse__allreduce *engine, size_t rank,
+                           const copse_error *failure);
+/* Begins the next attempt where nothing holds it back any more. */
+void copse__engine_restart(copse__allreduce *engine);
+/* Chunks that every rank not dropped has brought to the host. */
+uint64_t copse__engine_arrived(const copse__allreduce *engine);
+void copse__engine_wake_all(copse__allreduce *engine);
+
+/* "download". Static. */
+const char *copse__stage_name(copse__stage stage);
+
+/* Thread bodies. user: a copse__rank, a copse__rank, the engine, the engine. */
+void *copse__lifter_main(void *user);
+void *copse__lowerer_main(void *user);
+void *copse__reducer_main(void *user);
+void *copse__watchdog_main(void *user);
+
+#endif

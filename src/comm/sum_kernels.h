@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels of the k-way sum for one instruction set: a template, hence no include
+ * guard. sum.c includes it once for each, after defining SUM_(name), SUM_TARGET and the
+ * two conversions of half precision, SUM_(from_half) and SUM_(to_half).
+ *
+ * A vector of 64 bytes is cut by the compiler into what the target has. Loads are not
+ * aligned by promise. Nothing here contracts a*b+c, so every variant gives the same bits. */
+
+#define SUM_AT(i) (*(const sum_vec *)(const void *)(from[i] + e))
+#define SUM_2(L, a, b) (L(a) + L(b))
+#define SUM_4(L, a, b, c, d) (SUM_2(L, a, b) + SUM_2(L, c, d))
+#define SUM_ONE(i) from[i][e]
+
+#define SUM_KERNEL(n, expression)                                                        \
+    SUM_TARGET static void SUM_(add##n)(float *to, const float *const *from,             \
+                                        size_t count) {                                  \
+        size_t e = 0;                                                                    \
+        for (; e + SUM_LANES <= count; e += SUM_LANES)                                   \
+            *(sum_vec *)(void *)(to + e) = expression(SUM_AT);                           \
+        for (; e < count; e++)                                                           \
+            to[e] = expression(SUM_ONE);                                                 \
+    }
+
+#define SUM_X1(L) (L(0))
+#define SUM_X2(L) SUM_2(L, 0, 1)
+#define SUM_X3(L) (SUM_2(L, 0, 1) + L(2))
+#define SUM_X4(L) SUM_4(L, 0, 1, 2, 3)
+#define SUM_X5(L) (SUM_4(L, 0, 1, 2, 3) + L(4))
+#define SUM_X6(L) (SUM_4(L, 0, 1, 2, 3) + SUM_2(L, 4, 5))
+#define SUM_X7(L) (SUM_4(L, 0, 1, 2, 3) + (SUM_2(L, 4, 5) + L(6)))
+#define SUM_X8(L) (SUM_4(L, 0, 1, 2, 3) + SUM_4(L, 4, 5, 6, 7))
+
+SUM_KERNEL(1, SUM_X1)
+SUM_KERNEL(2, SUM_X2)
+SUM_KERNEL(3, SUM_X3)
+SUM_KERNEL(4, SUM_X4)
+SUM_KERNEL(5, SUM_X5)
+SUM_KERNEL(6, SUM_X6)
+SUM_KERNEL(7, SUM_X7)
+SUM_KERNEL(8, SUM_X8)
+
+/* How many of the numbers are not finite: exponents of all ones. */
+SUM_TARGET static uint64_t SUM_(nonfinite)(const float *values, size_t count) {
+    sum_ivec hits = {0};
+    size_t e = 0;
+    for (; e + SUM_LANES <= count; e += SUM_LANES) {
+        const sum_ivec bits = *(const sum_ivec *)(const void *)(values + e);
+        hits -= (bits & 0x7fffffff) >= 0x7f800000; /* a true lane is -1 */
+    }
+    uint64_t total = 0;
+    for (size_t lane = 0; lane < SUM_LANES; lane++)
+        total += (uint64_t)(uint32_t)hits[lane];
+    for (; e < count; e++)
+        total += isfinite(values[e]) ? 0u : 1u;
+    return total;
+}
+
+static const sum_kernels SUM_(kernels) = {
+    {SUM_(add1), SUM_(add2), SUM_(add3), SUM_(add4), SUM_(add5), SUM_(add6), SUM_(add7),
+     SUM_(add8)},
+    SUM_(nonfinite),
+    SUM_(from_half),
+    SUM_(to_half),
+};
+
+#undef SUM_AT
+#undef SUM_2
+#undef SUM_4
+#undef SUM_ONE
+#undef SUM_KERNEL
+#undef SUM_X1
+#undef SUM_X2
+#undef SUM_X3
+#undef SUM_X4
+#undef SUM_X5
+#undef SUM_X6
+#undef SUM_X7
+#undef SUM_X8
+#undef SUM_
+#undef SUM_TARGET

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/ranks.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/check.h"
+
+void ranks_make_buffers(ranks *all) {
+    copse_error error;
+    for (size_t r = 0; r < all->count; r++)
+        for (size_t b = 0; b < all->bucket_count; b++) {
+            const size_t bytes = all->elements[b] * sizeof(float);
+            ASSERT_OK(copse__backend_of(all->devices[r])
+                          ->buffer_new(&all->buffers[r][b], all->devices[r],
+                                       bytes > 0 ? bytes : 4, COPSE__MEMORY_DEVICE,
+                                       &error));
+        }
+}
+
+void ranks_free_buffers(ranks *all) {
+    for (size_t r = 0; r < all->count; r++)
+        for (size_t b = 0; b < all->bucket_count; b++)
+            copse__backend_of(all->devices[r])->buffer_free(all->buffers[r][b]);
+}
+
+float ranks_value(size_t rank, uint64_t step, size_t bucket, size_t element) {
+    uint64_t x = (rank + 1) * 0x9e3779b97f4a7c15u + step * 0xbf58476d1ce4e5b9u +
+                 bucket * 0x94d049bb133111ebu + element * 0x2545f4914f6cdd1du;
+    x ^= x >> 29;
+    x *= 0xbf58476d1ce4e5b9u;
+    x ^= x >> 32;
+    if (x % 1009 == 0)
+        return -0.0f;
+    return ldexpf((float)(int32_t)(uint32_t)x, -31 + (int)(x >> 40 & 15) - 8);
+}
+
+static copse__view view_of(const ranks *all, size_t rank, size_t bucket) {
+    return (copse__view){all->buffers[rank][bucket], 0,
+                         all->elements[bucket] * sizeof(float)};
+}
+
+typedef struct player {
+    ranks *all;
+    size_t rank;
+    uint64_t step, delay_ns;
+} player;
+
+/* Upload on the compute queue, whose mark is the bucket's `ready`, as a replica does. */
+static copse_status play_step(const player *self, copse_error *error) {
+    ranks *all = self->all;
+    const size_t r = self->rank;
+    copse__device *device = all->devices[r];
+    const copse__backend *backend = copse__backend_of(device);
+    float *host[BUCKETS_MAX] = {0};
+    copse_status status = COPSE_OK;
+    for (size_t b = 0; b < all->bucket_count && status == COPSE_OK; b++) {
+        const size_t bytes = all->elements[b] * sizeof(float);
+        host[b] = malloc(bytes + 4);
+        for (size_t e = 0; e < all->elements[b]; e++)
+            host[b][e] = all->empty[r] ? NAN : ranks_value(r, self->step, b, e);
+        copse__fence *ready = NULL;
+        if (bytes > 0)
+            status = backend->write(device, COPSE__QUEUE_COMPUTE, view_of(all, r, b),
+                                    host[b], bytes, NULL, &ready, error);
+        if (status == COPSE_OK)
+            status = backend->flush(device, COPSE__QUEUE_COMPUTE, error);
+        if (status == COPSE_OK)
+            status =
+                copse__allreduce_submit(all->engine, r, self->step, b, view_of(all, r, b),
+                                        ready, !all->empty[r], error);
+    }
+    /* Also after a failure here: that is where the engine tells its own. */
+    if (status == COPSE_OK)
+        status =
+            copse__allreduce_wait(all->engine, r, self->step, &all->results[r], error);
+    for (size_t b = 0; b < all->bucket_count; b++)
+        free(host[b]);
+    return status;
+}
+
+static void *play(void *user) {
+    const player *self = user;
+    if (self->delay_ns > 0) {
+        const struct timespec time = {(time_t)(self->delay_ns / 1000000000u),
+                                      (long)(self->delay_ns % 1000000000u)};
+        nanosleep(&time, NULL);
+    }
+    self->all->status[self->rank] = play_step(self, &self->all->errors[self->rank]);
+    return NULL;
+}
+
+void ranks_run_step(ranks *all, uint64_t step, const uint64_t *delay_ns) {
+    pthread_t threads[RANKS_MAX];
+    player players[RANKS_MAX];
+    for (size_t r = 0; r < all->count; r++) {
+        if (all->gone[r])
+            continue;
+        players[r] = (player){all, r, step, delay_ns ? delay_ns[r] : 0};
+        ck_assert_int_eq(pthread_create(&threads[r], NULL, play, &players[r]), 0);
+    }
+    for (size_t r = 0; r < all->count; r++)
+        if (!all->gone[r])
+            pthread_join(threads[r], NULL);
+}
+
+void ranks_read(ranks *all, size_t rank, size_t bucket, float *out) {
+    copse__device *device = all->devices[rank];
+    const copse__backend *backend = copse__backend_of(device);
+    copse_error error;
+    if (all->elements[bucket] == 0)
+        return;
+    ASSERT_OK(backend->read(device, COPSE__QUEUE_COMPUTE, out, view_of(all, rank, bucket),
+                            all->elements[bucket] * sizeof(float), NULL, NULL, &error));
+    ASSERT_OK(backend->finish(device, COPSE__QUEUE_COMPUTE, &error));
+}
+
+static bool tree(const ranks *all, size_t lo, size_t count, const float *values,
+                 float *sum) {
+    if (count == 1) {
+        *sum = values[lo];
+        return !all->empty[lo] && !all->gone[lo];
+    }
+    size_t split = 1;
+    while (split * 2 < count)
+        split *= 2;
+    float a = 0, b = 0;
+    const bool left = tree(all, lo, split, values, &a);
+    const bool right = tree(all, lo + split, count - split, values, &b);
+    *sum = left && right ? a + b : left ? a : b;
+    return left || right;
+}
+
+void ranks_check(ranks *all, uint64_t step) {
+    for (size_t b = 0; b < all->bucket_count; b++) {
+        const size_t elements = all->elements[b];
+        float *expected = malloc((elements + 1) * sizeof(float));
+        float *got = malloc((elements + 1) * sizeof(float));
+        for (size_t e = 0; e < elements; e++) {
+            float values[RANKS_MAX];
+            double sum = 0, magnitude = 0;
+            for (size_t r = 0; r < all->count; r++) {
+                values[r] = ranks_value(r, step, b, e);
+                if (all->empty[r] || all->gone[r])
+                    continue;
+                sum += (double)values[r];
+                magnitude += fabs((double)values[r]);
+            }
+            if (!tree(all, 0, all->count, values, &expected[e]))
+                expected[e] = 0.0f;
+            /* Check notes every assertion in a file: too slow for each element. */
+            if (!(fabs((double)expected[e] - sum) <= 4 * 0x1p-24 * magnitude))
+                ck_abort_msg("the tree's sum %a is far from %a", (double)expected[e],
+                             sum);
+        }
+        for (size_t r = 0; r < all->count; r++) {
+            if (all->gone[r])
+                continue;
+            ranks_read(all, r, b, got);
+            for (size_t e = 0; e < elements; e++)
+                if (memcmp(&got[e], &expected[e], sizeof(float)) != 0)
+                    ck_abort_msg("rank %zu of %zu, bucket %zu, element %zu: %a, not %a",
+                                 r, all->count, b, e, (double)got[e],
+                                 (double)expected[e]);
+        }
+        free(expected);
+        free(got);
+    }
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_COMM_RANKS_H
+#define TESTS_COMM_RANKS_H
+
+#include "comm/allreduce.h"
+
+/* Threads that play the replicas of one all-reduce: each fills its buckets, submits them
+ * and waits, step after step. */
+
+#define RANKS_MAX 16
+#define BUCKETS_MAX 4
+
+typedef struct ranks {
+    size_t count, bucket_count;
+    const size_t *elements;
+    copse__device *devices[RANKS_MAX];
+    copse__buffer *buffers[RANKS_MAX][BUCKETS_MAX];
+    copse__allreduce *engine;
+    bool empty[RANKS_MAX]; /* an empty shard */
+    bool gone[RANKS_MAX];  /* dropped: its thread does nothing */
+
+    /* What the last run_step gave. */
+    copse_status status[RANKS_MAX];
+    copse_error errors[RANKS_MAX];
+    copse__allreduce_result results[RANKS_MAX];
+} ranks;
+
+/* Makes the buffers (devices and the fields above engine are set). Aborts where it
+ * cannot. */
+void ranks_make_buffers(ranks *all);
+void ranks_free_buffers(ranks *all);
+
+/* The float that rank r gives for element e of bucket b in step s. */
+float ranks_value(size_t rank, uint64_t step, size_t bucket, size_t element);
+
+/* One step of all that are not gone, a thread each. delay_ns[r] (may be NULL): before its
+ * first submit. */
+void ranks_run_step(ranks *all, uint64_t step, const uint64_t *delay_ns);
+
+/* The bytes of a bucket as the device has them, read through the seam. */
+void ranks_read(ranks *all, size_t rank, size_t bucket, float *out);
+
+/* Aborts the test where a bucket of a rank is not the tree's sum of the step, bit by bit,
+ * or is far from the sum in double. */
+void ranks_check(ranks *all, uint64_t step);
+
+#endif

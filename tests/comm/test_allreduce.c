@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engine over devices of plain memory: every path, number of ranks and size. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "comm/ranks.h"
+#include "support/check.h"
+#include "support/fake_device.h"
+
+typedef enum mix { ALL_COPIED, ALL_MAPPED, HALF_MAPPED } mix;
+
+static void open_ranks(ranks *all, size_t count, const size_t *elements, size_t buckets,
+                       mix how, size_t chunk_bytes, size_t reducers) {
+    *all = (ranks){.count = count, .bucket_count = buckets, .elements = elements};
+    for (size_t r = 0; r < count; r++)
+        all->devices[r] =
+            fake_device_new(r, how == ALL_MAPPED || (how == HALF_MAPPED && r % 2 == 0));
+    ranks_make_buffers(all);
+    copse_error error;
+    const copse__allreduce_options options = {.devices = all->devices,
+                                              .rank_count = count,
+                                              .bucket_elements = elements,
+                                              .bucket_count = buckets,
+                                              .chunk_bytes = chunk_bytes,
+                                              .reducer_threads = reducers};
+    ASSERT_OK(copse__allreduce_new(&all->engine, &options, &error));
+    for (size_t r = 0; r < count; r++)
+        ck_assert_int_eq(copse__allreduce_path(all->engine, r),
+                         copse__device_get(all->devices[r])->caps.unified
+                             ? COPSE__PATH_MAPPED
+                             : COPSE__PATH_COPIED);
+}
+
+static void close_ranks(ranks *all) {
+    copse__allreduce_free(all->engine);
+    ranks_free_buffers(all);
+    for (size_t r = 0; r < all->count; r++) {
+        ck_assert_uint_eq(fake_live_objects(all->devices[r]), 0);
+        fake_device_free(all->devices[r]);
+    }
+}
+
+static void run_and_check(ranks *all, uint64_t step) {
+    ranks_run_step(all, step, NULL);
+    for (size_t r = 0; r < all->count; r++)
+        if (!all->gone[r])
+            ck_assert_msg(all->status[r] == COPSE_OK, "rank %zu: %s", r,
+                          all->errors[r].text);
+    ranks_check(all, step);
+}
+
+START_TEST(test_allreduce_of_1_to_16_ranks_is_the_trees_sum) {
+    const size_t elements[] = {1, 0, 4099, 20001};
+    for (size_t count = 1; count <= RANKS_MAX; count++) {
+        for (int how = ALL_COPIED; how <= HALF_MAPPED; how++) {
+            ranks all;
+            open_ranks(&all, count, elements, 4, (mix)how, 4096 * (1 + count % 3),
+                       1 + count % 4);
+            for (uint64_t step = 7; step < 10; step++)
+                run_and_check(&all, step);
+            close_ranks(&all);
+        }
+    }
+}
+END_TEST
+
+START_TEST(test_allreduce_of_a_mebi_and_one_elements) {
+    const size_t elements[] = {(1 << 20) + 1};
+    for (size_t count = 1; count <= RANKS_MAX; count += 5) {
+        for (int how = ALL_COPIED; how <= HALF_MAPPED; how++) {
+            ranks all;
+            open_ranks(&all, count, elements, 1, (mix)how, 0, 0);
+            run_and_check(&all, 0);
+            close_ranks(&all);
+        }
+    }
+}
+END_TEST
+
+START_TEST(test_allreduce_of_nothing_is_done_at_once) {
+    const size_t elements[] = {0, 0};
+    ranks all;
+    open_ranks(&all, 3, elements, 2, ALL_COPIED, 0, 0);
+    for (uint64_t step = 0; step < 3; step++)
+        run_and_check(&all, step);
+    close_ranks(&all);
+}
+END_TEST
+
+START_TEST(test_allreduce_leaves_empty_shards_out) {
+    const size_t elements[] = {1000, 5000};
+    for (int how = ALL_COPIED; how <= HALF_MAPPED; how++) {
+        ranks all;
+        open_ranks(&all, 5, elements, 2, (mix)how, 4096, 2);
+        all.empty[1] = all.empty[4] = true;
+        run_and_check(&all, 0);
+        all.empty[1] = false;
+        all.empty[0] = true;
+        run_and_check(&all, 1);
+        close_ranks(&all);
+    }
+}
+END_TEST
+
+START_TEST(test_allreduce_1000_times_gives_the_same_bits) {
+    const size_t elements[] = {257, 6000};
+    ranks all;
+    open_ranks(&all, 6, elements, 2, HALF_MAPPED, 4096, 3);
+    static float first[6000], now[6000];
+    for (int repetition = 0; repetition < 1000; repetition++) {
+        ranks_run_step(&all, 3 + (uint64_t)repetition, NULL);
+        for (size_t r = 0; r < all.count; r++)
+            ck_assert_int_eq(all.status[r], COPSE_OK);
+        ranks_read(&all, (size_t)repetition % 6, 1, now);
+        if (repetition % 100 == 0)
+            ranks_check(&all, 3 + (uint64_t)repetition);
+        memcpy(first, now, sizeof first);
+    }
+    close_ranks(&all);
+}
+END_TEST
+
+START_TEST(test_allreduce_has_the_same_bits_for_any_chunks_and_threads) {
+    const size_t elements[] = {30011};
+    static float reference[30011], got[30011];
+    for (size_t trial = 0; trial < 12; trial++) {
+        ranks all;
+        const size_t chunks[] = {4096, 8192, 65536, 0};
+        open_ranks(&all, 7, elements, 1, (mix)(trial % 3), chunks[trial % 4],
+                   1 + trial % 5);
+        ranks_run_step(&all, 1, NULL);
+        ranks_read(&all, trial % 7, 0, trial == 0 ? reference : got);
+        if (trial > 0)
+            ck_assert_int_eq(memcmp(reference, got, sizeof got), 0);
+        close_ranks(&all);
+    }
+}
+END_TEST
+
+START_TEST(test_allreduce_reports_what_is_not_finite) {
+    const size_t elements[] = {3000, 3000};
+    for (int how = ALL_COPIED; how <= HALF_MAPPED; how++) {
+        ranks all;
+        open_ranks(&all, 4, elements, 2, (mix)how, 4096, 2);
+        copse_error error;
+        for (size_t r = 0; r < 4; r++)
+            for (size_t b = 0; b < 2; b++) {
+                float *values = fake_bytes(all.buffers[r][b]);
+                for (size_t e = 0; e < 3000; e++)
+                    values[e] = 1.0f;
+            }
+        ((float *)fake_bytes(all.buffers[2][1]))[2999] = NAN;
+        ((float *)fake_bytes(all.buffers[3][1]))[0] = INFINITY;
+        for (size_t r = 0; r < 4; r++)
+            for (size_t b = 2; b-- > 0;)
+                ASSERT_OK(copse__allreduce_submit(
+                    all.engine, r, 5, b, (copse__view){all.buffers[r][b], 0, 12000}, NULL,
+                    true, &error));
+        for (size_t r = 0; r < 4; r++) {
+            copse__allreduce_result result;
+            ASSERT_OK(copse__allreduce_wait(all.engine, r, 5, &result, &error));
+            ck_assert_uint_eq(result.nonfinite, 2);
+            ck_assert_uint_eq(result.nonfinite_bucket, 1);
+            ck_assert_uint_eq(result.nonfinite_rank, 2);
+        }
+        run_and_check(&all, 6); /* and nothing of it stays */
+        ck_assert_uint_eq(all.results[1].nonfinite, 0);
+        ck_assert_uint_eq(all.results[1].nonfinite_bucket, SIZE_MAX);
+        close_ranks(&all);
+    }
+}
+END_TEST
+
+START_TEST(test_allreduce_refuses_wrong_calls) {
+    const size_t elements[] = {100, 100};
+    ranks all;
+    copse_error error;
+    open_ranks(&all, 2, elements, 2, ALL_COPIED, 0, 1);
+    const copse__view part = {all.buffers[0][0], 0, 400};
+    const copse__view small = {all.buffers[0][0], 0, 396};
+    ASSERT_FAILS(COPSE_INVALID,
+                 copse__allreduce_submit(all.engine, 2, 0, 0, part, NULL, true, &error));
+    ASSERT_FAILS(COPSE_INVALID,
+                 copse__allreduce_submit(all.engine, 0, 0, 2, part, NULL, true, &error));
+    ASSERT_FAILS(COPSE_INVALID,
+                 copse__allreduce_submit(all.engine, 0, 0, 0, small, NULL, true, &error));
+    ASSERT_OK(copse__allreduce_submit(all.engine, 0, 0, 0, part, NULL, true, &error));
+    ASSERT_FAILS(COPSE_INVALID,
+                 copse__allreduce_submit(all.engine, 0, 0, 0, part, NULL, true, &error));
+    ASSERT_FAILS(COPSE_INVALID,
+                 copse__allreduce_submit(all.engine, 0, 1, 1, part, NULL, true, &error));
+    ASSERT_FAILS(COPSE_INVALID, copse__allreduce_wait(all.engine, 0, 0, NULL, &error));
+    close_ranks(&all); /* in the middle of a step */
+    const copse__allreduce_options none = {.rank_count = 0};
+    copse__allreduce *engine;
+    ASSERT_FAILS(COPSE_INVALID, copse__allreduce_new(&engine, &none, &error));
+    ck_assert_ptr_null(engine);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("allreduce");
+    ADD_TEST(suite, test_allreduce_of_1_to_16_ranks_is_the_trees_sum);
+    ADD_TEST(suite, test_allreduce_of_a_mebi_and_one_elements);
+    ADD_TEST(suite, test_allreduce_of_nothing_is_done_at_once);
+    ADD_TEST(suite, test_allreduce_leaves_empty_shards_out);
+    ADD_TEST(suite, test_allreduce_1000_times_gives_the_same_bits);
+    ADD_TEST(suite, test_allreduce_has_the_same_bits_for_any_chunks_and_threads);
+    ADD_TEST(suite, test_allreduce_reports_what_is_not_finite);
+    ADD_TEST(suite, test_allreduce_refuses_wrong_calls);
+    return run_suite(suite);
+}
