@@ -61,8 +61,4 @@ void copse__sum_run(const copse__sum_plan *plan, copse__sum_isa isa, copse_dtype
                     const void *const *sources, void *const *targets, size_t target_count,
                     size_t elements, bool stream, copse__sum_found *found);
 
-/* IEEE 754 binary16, rounded to nearest even; a NaN stays one. */
-uint16_t copse__half_from_float(float value);
-float copse__half_to_float(uint16_t half);
-
 #endif

@@ -4,22 +4,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/half.h"
+
 copse_dtype copse__label_dtype(copse_dtype dtype) {
     return dtype == COPSE_F16 || dtype == COPSE_F32 || dtype == COPSE_F64 ? COPSE_F32
                                                                           : COPSE_I32;
-}
-
-float copse__half_to_float(unsigned short half) {
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 31u;
-    uint32_t fraction = half & 0x3ffu, bits;
-    float out;
-    if (exponent == 0) {
-        out = (float)fraction * 0x1p-24f;
-        return sign ? -out : out;
-    }
-    bits = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13;
-    memcpy(&out, &bits, sizeof out);
-    return out;
 }
 
 /* Any element as a double and, where it is an integer, as its exact 64 bits. */

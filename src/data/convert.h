@@ -17,9 +17,6 @@ copse_dtype copse__label_dtype(copse_dtype dtype);
 bool copse__convert(copse_dtype to, void *out, copse_dtype from, const void *in,
                     size_t count, size_t *bad);
 
-/* IEEE half precision to single, exactly. */
-float copse__half_to_float(unsigned short half);
-
 /* Reverses the bytes of each of count elements. */
 void copse__swap_bytes(void *data, size_t element_bytes, size_t count);
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "base/mem.h"
 #include "comm/sum.h"
 #include "comm/tree.h"
