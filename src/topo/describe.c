@@ -42,8 +42,8 @@ static void fill_row(const copse__topo *topo, const copse__handle *handle, row *
     copse__put(out->cell[5], sizeof out->cell[5], "%u", handle->compute_units);
     copse__put(out->cell[6], sizeof out->cell[6], "%s%s",
                copse__format_bytes(memory, sizeof memory, handle->memory_bytes),
-               handle->available != 1  ? "  (not available)"
-               : handle->compiler != 1 ? "  (no compiler)"
+               handle->available == 0  ? "  (not available)"
+               : handle->compiler == 0 ? "  (no compiler)"
                                        : "");
 }
 

@@ -173,7 +173,7 @@ static void name_physical(copse__physical *physical, const copse__handle *handle
 static void add_reasons(copse__physical *physical, const copse__handle *handle,
                         bool pci_counts, bool uuid_counts) {
     static const uint32_t of_pci[] = {0, COPSE__WHY_KHR_PCI, COPSE__WHY_AMD_TOPOLOGY,
-                                      COPSE__WHY_NV_PCI};
+                                      COPSE__WHY_NV_PCI, COPSE__WHY_HWLOC};
     if (is_host_cpu(handle))
         return;
     if (handle->pci_evidence)
@@ -228,13 +228,8 @@ copse_status copse__identify(copse__topo *topo, copse_error *err) {
         int p = find_same(topo, i, bad_pci, bad_uuid);
         if (p < 0) {
             p = (int)topo->physical_count++;
-            topo->physicals[p] = (copse__physical){.preferred = -1,
-                                                   .numa = -1,
-                                                   .node = -1,
-                                                   .link_width = -1,
-                                                   .link_generation = -1,
-                                                   .link_max_width = -1,
-                                                   .link_max_generation = -1};
+            topo->physicals[p] = (copse__physical){
+                .preferred = -1, .numa = -1, .node = -1, .link = {-1, -1, -1, -1, 0}};
             name_physical(&topo->physicals[p], handle, !bad_pci[i], !bad_uuid[i]);
         } else if (handle->pci_evidence && !bad_pci[i]) {
             const copse__handle *first = &topo->handles[topo->physicals[p].preferred];

@@ -166,7 +166,11 @@ static void last_line(const child *c, char *out, size_t capacity) {
     copse__put(out, capacity, "%s", line);
 }
 
-#define END_TEXT(array) ((array)[sizeof(array) - 1] = '\0')
+#define END_TEXT(array)                                                                  \
+    do {                                                                                 \
+        (array)[sizeof(array) - 1] = '\0';                                               \
+        copse__clean_utf8(array);                                                        \
+    } while (0)
 
 static void end_handle_texts(copse__handle *handle) {
     END_TEXT(handle->name);

@@ -54,7 +54,8 @@ typedef enum copse__evidence {
     COPSE__BY_NOTHING,
     COPSE__BY_KHR_PCI,
     COPSE__BY_AMD_TOPOLOGY, /* without a domain */
-    COPSE__BY_NV_PCI
+    COPSE__BY_NV_PCI,
+    COPSE__BY_HWLOC /* hwloc's own OpenCL objects, in a saved topology */
 } copse__evidence;
 
 typedef struct copse__pci {
@@ -100,8 +101,41 @@ enum {
     COPSE__WHY_NV_PCI = 4,
     COPSE__WHY_UUID = 8,
     COPSE__WHY_HOST_CPU = 16,
-    COPSE__WHY_AMBIGUOUS = 32 /* an address repeated within one platform, ignored */
+    COPSE__WHY_AMBIGUOUS = 32, /* an address repeated within one platform, ignored */
+    COPSE__WHY_HWLOC = 128,
+    COPSE__WHY_PCI_CLASS = 64 /* a GPU or accelerator that no OpenCL driver shows */
 };
+
+typedef enum copse__node_kind {
+    COPSE__NODE_MACHINE,
+    COPSE__NODE_NUMA,
+    COPSE__NODE_HOST_BRIDGE,
+    COPSE__NODE_BRIDGE, /* a PCI bridge: a root port or a port of a switch */
+    COPSE__NODE_PCI     /* a PCI device */
+} copse__node_kind;
+
+typedef struct copse__link {
+    int width, generation;         /* as now negotiated; -1: unknown */
+    int max_width, max_generation; /* what the device could; -1: unknown */
+    double gbytes_per_s;           /* as hwloc knows it, one direction; 0: unknown */
+} copse__link;
+
+/* One object of the machine's tree. nodes[0] is the machine; a parent comes before its
+ * children; children of one parent are in the order of their addresses. */
+typedef struct copse__node {
+    copse__node_kind kind;
+    int parent; /* index; -1 for the machine */
+    int numa;   /* OS index, of a NUMA node and of what lies under it; -1: unknown */
+    bool has_pci;
+    copse__pci pci;
+    uint32_t class_id, vendor_id, device_id; /* PCI */
+    uint32_t domain, bus_first, bus_last;    /* bridges: the buses behind */
+    copse__link link;
+    uint64_t memory_bytes; /* NUMA */
+    char name[128];        /* "Intel Xeon …", a PCI name; "" */
+    char interface[64];    /* network interfaces, "eth0"; "" */
+    char cpus[256];        /* allowed CPUs, "0-7,16-23"; "" */
+} copse__node;
 
 /* One piece of silicon, with the handles that drive it. */
 typedef struct copse__physical {
@@ -110,15 +144,30 @@ typedef struct copse__physical {
     uint32_t why;
     uint64_t type;
     char tag[16];
-    int preferred; /* handle index */
+    int preferred;  /* handle index; -1: no driver shows it */
+    char name[128]; /* of the preferred handle, or what PCI says */
     bool has_pci;
     copse__pci pci;
     int numa; /* OS index of its NUMA node; -1: unknown */
     int node; /* its PCI object among the nodes; -1: none known */
-    int link_width, link_generation, link_max_width,
-        link_max_generation; /* -1: unknown */
-    char cpus[256];          /* the near CPUs, "0-7,16-23"; "": unknown */
+    copse__link link;
+    char cpus[256]; /* the near CPUs, "0-7,16-23"; "": unknown */
 } copse__physical;
+
+/* One figure of a bench. */
+typedef struct copse__measure {
+    int physical;  /* index; -1: the host */
+    int numa;      /* of a host figure; -1: all */
+    char what[24]; /* "h2d", "d2h", "duplex", "launch", "gemm_f32", "host_copy", … */
+    char path[24]; /* staging path: "read_pinned", "copy_pinned", "map", "use_host_ptr" */
+    char unit[12]; /* "GB/s", "us", "GFLOP/s" */
+    uint64_t bytes;   /* of one transfer; 0 where it has none */
+    uint32_t devices; /* how many did this at once */
+    uint32_t runs;
+    double median, min, max;
+    bool verified; /* the data were compared */
+    bool moves;    /* false: a map that copies nothing; its rate is not one of a link */
+} copse__measure;
 
 typedef struct copse__warning {
     char code[32];
@@ -128,7 +177,8 @@ typedef struct copse__warning {
 struct copse__topo {
     char host[128];
     char cpus_allowed[256];
-    uint32_t cpu_count; /* allowed */
+    uint32_t cpu_count; /* allowed, and no more than the cgroup's quota */
+    int8_t container;
 
     size_t icd_count, platform_count, handle_count, physical_count, warning_count;
     copse__icd *icds;
@@ -137,6 +187,10 @@ struct copse__topo {
     copse__physical *physicals; /* sorted by rank order */
     copse__warning *warnings;
     size_t warning_capacity;
+    copse__node *nodes;
+    size_t node_count;
+    copse__measure *measures;
+    size_t measure_count, measure_capacity;
 
     bool replayed;        /* from a saved report: nothing of it can be opened */
     char *vendors_folder; /* the private folder, where one was needed */
@@ -148,8 +202,9 @@ struct copse__topo {
  * Unknown sorts last. The low 8 bits are free for a part. */
 uint64_t copse__handle_order(const copse__topo *topo, const copse__handle *handle);
 
+/* Unknown, in a saved topology that does not say, counts as usable. */
 static inline bool copse__handle_usable(const copse__handle *handle) {
-    return handle->available == 1 && handle->compiler == 1;
+    return handle->available != 0 && handle->compiler != 0;
 }
 
 /* snprintf that cuts on purpose, at a character's boundary, and returns the length that
@@ -173,6 +228,60 @@ bool copse__handle_better(const copse__topo *topo, const copse__handle *a,
 void copse__handle_set_tag(copse__handle *handle);
 /* Fills physicals from the handles, and each handle's physical and preferred. */
 COPSE_CHECKED copse_status copse__identify(copse__topo *topo, copse_error *err);
+
+/* The rest of it, when the nodes are known: each physical device's place, link and CPUs, the
+ * GPUs that no driver shows; sorts the physical devices by rank order. */
+COPSE_CHECKED copse_status copse__locate(copse__topo *topo, copse_error *err);
+
+/* json_write.c: the whole report as one JSON object with sorted keys and a newline at the
+ * end: the same bytes for the same machine. redact hides host name and UUIDs. */
+COPSE_CHECKED copse_status copse__json_report(copse__text *out, const copse__topo *topo,
+                                              bool redact, copse_error *err);
+/* json_read.c: fills an empty topology from a saved report; COPSE_FORMAT with the place of
+ * what is wrong. _text: from memory, place is the name for messages. */
+COPSE_CHECKED copse_status copse__json_read(copse__topo *topo, const char *path,
+                                            copse_error *err);
+COPSE_CHECKED copse_status copse__json_read_text(copse__topo *topo, const char *text,
+                                                 size_t bytes, const char *place,
+                                                 copse_error *err);
+
+/* names.c: the words of the report. Static; "unknown" for a value out of range. */
+const char *copse__icd_status_name(copse__icd_status status);
+const char *copse__confidence_name(copse__confidence confidence);
+const char *copse__node_kind_name(copse__node_kind kind);
+const char *copse__evidence_name(copse__evidence evidence);
+/* Names of the single bits of `why` and `type`, NULL past the last. */
+const char *copse__why_bit_name(unsigned bit);
+const char *copse__type_bit_name(unsigned bit);
+/* Replaces what is not UTF-8 by `?`, in place. */
+void copse__clean_utf8(char *text);
+
+/* probe_hwloc.c: fills nodes, cpus_allowed, from this machine (xml NULL) or a saved one. In
+ * the latter case the handles too, from the OpenCL objects that the file has. */
+COPSE_CHECKED copse_status copse__read_machine(copse__topo *topo, const char *xml,
+                                               copse_error *err);
+
+/* path.c: how near two nodes are. A worse path is the greater number. */
+typedef enum copse__path_kind {
+    COPSE__PATH_SELF,   /* X: the same device */
+    COPSE__PATH_PIX,    /* at most one PCI switch between */
+    COPSE__PATH_PXB,    /* several, without the host bridge */
+    COPSE__PATH_PHB,    /* through one host bridge */
+    COPSE__PATH_NODE,   /* between host bridges of one NUMA node */
+    COPSE__PATH_SYS,    /* across NUMA nodes */
+    COPSE__PATH_UNKNOWN /* ?: the place of one is not known */
+} copse__path_kind;
+/* "X", "PIX", …, "?". */
+const char *copse__path_name(copse__path_kind kind);
+/* What a reader of the matrix wants to know of it; one line. */
+const char *copse__path_meaning(copse__path_kind kind);
+/* node indices; -1: unknown. */
+copse__path_kind copse__node_path(const copse__topo *topo, int a, int b);
+/* From the host CPU to a PCI device: through its host bridge, where the CPUs are in one
+ * place; over several NUMA nodes the host CPU is near and far at once, so unknown. */
+copse__path_kind copse__host_path(const copse__topo *topo, int node);
+/* Between physical devices, which may be the host CPU. */
+copse__path_kind copse__device_path(const copse__topo *topo, size_t a, size_t b);
 
 /* icds.c: what the loader of this process would read, in name order. Sets icds. */
 COPSE_CHECKED copse_status copse__icds_list(copse__topo *topo, copse_error *err);

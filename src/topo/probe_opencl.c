@@ -213,8 +213,8 @@ static void ask_numbers(cl_device_id device, copse__handle *handle) {
         device, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof(cl_uint));
     handle->align_bits =
         (uint32_t)device_number(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof(cl_uint));
-    handle->available = device_flag(device, CL_DEVICE_AVAILABLE);
-    handle->compiler = device_flag(device, CL_DEVICE_COMPILER_AVAILABLE);
+    handle->available = device_flag(device, CL_DEVICE_AVAILABLE) == 1;
+    handle->compiler = device_flag(device, CL_DEVICE_COMPILER_AVAILABLE) == 1;
     handle->unified = device_flag(device, CL_DEVICE_HOST_UNIFIED_MEMORY);
     handle->images = device_flag(device, CL_DEVICE_IMAGE_SUPPORT);
     uint64_t how = device_number(device, CL_DEVICE_EXECUTION_CAPABILITIES, 8);

@@ -338,10 +338,10 @@ static copse_status add_exact(choices *made, const copse__topo *topo, const term
         const copse__handle *handle = &topo->handles[i];
         if (!matches(topo, t, handle))
             continue;
-        if (handle->available != 1)
+        if (handle->available == 0)
             return refuse(topo, COPSE_INVALID, t->whole, "its driver says not available",
                           err);
-        if (handle->compiler != 1)
+        if (handle->compiler == 0)
             return refuse(topo, COPSE_INVALID, t->whole,
                           "its driver has no compiler, so it cannot run kernels", err);
         return add_handle(made, topo, i, t, err);

@@ -6,7 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "topo/bind.h"
 #include "topo/model.h"
@@ -63,6 +65,37 @@ uint64_t copse__handle_order(const copse__topo *topo, const copse__handle *handl
            (uint64_t)(handle->device & 0xFF) << 8;
 }
 
+static void describe_host(copse__topo *topo) {
+    topo->cpu_count = copse__allowed_cpus();
+    if (gethostname(topo->host, sizeof topo->host - 1) != 0)
+        topo->host[0] = '\0';
+    const char *kind = getenv("container");
+    topo->container = (kind && kind[0]) || copse__file_exists("/.dockerenv") ||
+                      copse__file_exists("/run/.containerenv");
+}
+
+static void warn_unknown(copse__topo *topo) {
+    size_t pci = 0;
+    for (size_t i = 0; i < topo->node_count; i++)
+        pci += topo->nodes[i].kind == COPSE__NODE_PCI;
+    if (pci == 0)
+        copse__topo_warn(topo, "NO_PCI",
+                         "this system shows no PCI devices (/sys may be hidden): where "
+                         "the devices sit is not known");
+    for (size_t p = 0; p < topo->physical_count; p++) {
+        const copse__physical *physical = &topo->physicals[p];
+        if (physical->preferred < 0)
+            copse__topo_warn(topo, "NO_HANDLE",
+                             "%s (%s) is shown by no OpenCL driver: install one for it",
+                             physical->id, physical->name);
+        else if (physical->has_pci && physical->node < 0 && pci > 0)
+            copse__topo_warn(topo, "NO_SUCH_ADDRESS",
+                             "%s: the system shows no PCI device at the address that its "
+                             "driver says",
+                             physical->id);
+    }
+}
+
 copse_status copse__topo_open(copse__topo **out, const copse__topo_options *options,
                               copse_error *err) {
     static const copse__topo_options defaults = {0};
@@ -73,11 +106,32 @@ copse_status copse__topo_open(copse__topo **out, const copse__topo_options *opti
         return status;
     if (!options)
         options = &defaults;
-    topo->cpu_count = copse__allowed_cpus();
-    COPSE__TRY(copse__ask_drivers(topo, options, err), out);
+    if (options->input_json && options->hwloc_xml) {
+        status = copse__fail(err, COPSE_INVALID, 0, NULL,
+                             "a saved report and a saved hwloc topology are two "
+                             "machines: give one of them");
+        goto out;
+    }
+    topo->container = -1;
+    if (options->input_json) {
+        topo->replayed = true;
+        COPSE__TRY(copse__json_read(topo, options->input_json, err), out);
+        goto out;
+    }
+    if (options->hwloc_xml) {
+        topo->replayed = true;
+        COPSE__TRY(copse__read_machine(topo, options->hwloc_xml, err), out);
+    } else {
+        describe_host(topo);
+        COPSE__TRY(copse__ask_drivers(topo, options, err), out);
+        COPSE__TRY(copse__read_machine(topo, NULL, err), out);
+    }
     for (size_t i = 0; i < topo->handle_count; i++)
         copse__handle_set_tag(&topo->handles[i]);
     COPSE__TRY(copse__identify(topo, err), out);
+    COPSE__TRY(copse__locate(topo, err), out);
+    if (!topo->replayed)
+        warn_unknown(topo);
 out:
     if (status != COPSE_OK)
         copse__topo_close(topo);
@@ -105,5 +159,7 @@ void copse__topo_close(copse__topo *topo) {
     free(topo->handles);
     free(topo->physicals);
     free(topo->warnings);
+    free(topo->nodes);
+    free(topo->measures);
     free(topo);
 }
