@@ -45,6 +45,13 @@ static void cut_partial_utf8(char *text) {
         text[lead - 1] = '\0';
 }
 
+/* An error is one line, whatever names a hostile file put into it. */
+static void make_one_line(char *text) {
+    for (char *at = text; *at; at++)
+        if ((unsigned char)*at < 0x20 || *at == 0x7f)
+            *at = ' ';
+}
+
 copse_status copse__fail(copse_error *err, copse_status status, int native,
                          const char *place, const char *format, ...) {
     if (!err)
@@ -58,6 +65,8 @@ copse_status copse__fail(copse_error *err, copse_status status, int native,
     va_end(args);
     cut_partial_utf8(made.place);
     cut_partial_utf8(made.text);
+    make_one_line(made.place);
+    make_one_line(made.text);
     *err = made;
     return status;
 }

@@ -7,7 +7,7 @@
 /* Fills err (may be NULL) and returns status, so that a caller writes
  * `return copse__fail(err, COPSE_IO, errno, path, "cannot open it: %s",
  * strerror(errno));`. place may be NULL. Texts too long for the struct are cut at a
- * character boundary. */
+ * character boundary; line breaks and other control characters become spaces. */
 copse_status copse__fail(copse_error *err, copse_status status, int native,
                          const char *place, const char *format, ...) COPSE_PRINTF(5, 6);
 

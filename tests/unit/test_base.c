@@ -27,6 +27,13 @@ START_TEST(test_fail_long_text_is_cut_at_a_character) {
 }
 END_TEST
 
+START_TEST(test_fail_is_one_line) {
+    copse__fail(&error, COPSE_FORMAT, 0, "a\nb", "the name '%s'", "x\ny\x1b[31m");
+    ck_assert_str_eq(error.place, "a b");
+    ck_assert_str_eq(error.text, "the name 'x y [31m'");
+}
+END_TEST
+
 START_TEST(test_fail_may_pass_its_own_strings_on) {
     copse__fail(&error, COPSE_IO, 0, "a", "first");
     copse__fail(&error, COPSE_DEVICE, 0, error.place, "second after %s", error.text);
@@ -152,6 +159,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("base");
     ADD_TEST(suite, test_fail_long_text_is_cut_at_a_character);
+    ADD_TEST(suite, test_fail_is_one_line);
     ADD_TEST(suite, test_fail_may_pass_its_own_strings_on);
     ADD_TEST(suite, test_status_unknown_code_has_a_name);
     ADD_TEST(suite, test_calloc_overflow_fails);
