@@ -182,7 +182,7 @@ static const wrong overrides[] = {
      "train.loss is the single value 'mean_squared_error'"},
     {"data=3", NULL, "data must be a mapping"},
     {"train.batch=*x", NULL, "anchors and aliases"},
-    {"train.batch=\x01", NULL, "not UTF-8"},
+    {"train.batch=\xED\xA0\x80", NULL, "not UTF-8"},
     {"data.train.images=3", NULL, "{images: FILE"},
 };
 
