@@ -41,7 +41,8 @@ COPSE_API size_t copse_data_spec_bytes(const copse_data_spec *spec);
     X(COPSE_DATA_IDX, "idx")                                                             \
     X(COPSE_DATA_CIFAR10, "cifar10")                                                     \
     X(COPSE_DATA_CIFAR100, "cifar100")                                                   \
-    X(COPSE_DATA_NPY, "npy")
+    X(COPSE_DATA_NPY, "npy")                                                             \
+    X(COPSE_DATA_TFRECORD, "tfrecord")
 
 typedef enum copse_data_format {
 #define COPSE_DATA_FORMAT_ENUM(code, name) code,
@@ -54,6 +55,38 @@ COPSE_API const char *copse_data_format_name(copse_data_format format);
 /* false where no format has this name. */
 COPSE_API bool copse_data_format_find(copse_data_format *out, const char *name);
 
+typedef enum copse_data_encoding {
+    COPSE_ENCODING_AUTO, /* by the first record: lists of numbers are values, bytes that start
+                            * like a PNG or JPEG are an image, other bytes are raw */
+    COPSE_ENCODING_VALUES, /* a float_list or int64_list */
+    COPSE_ENCODING_RAW,    /* bytes: the elements as they are in memory, little-endian */
+    COPSE_ENCODING_IMAGE   /* bytes: a PNG or JPEG file */
+} copse_data_encoding;
+
+/* How a feature of an Example is stored. */
+typedef struct copse_data_field {
+    copse_data_encoding encoding;
+    /* Raw: the type in the file. Values: what they become, exactly or refused. (A label always
+     * becomes COPSE_I32 or COPSE_F32.) */
+    copse_dtype dtype;
+    size_t rank; /* values and raw; 0: a single number */
+    size_t shape[COPSE_MAX_RANK];
+} copse_data_field;
+
+typedef enum copse_resize {
+    COPSE_RESIZE_STRETCH, /* to exactly height x width, as Keras does */
+    COPSE_RESIZE_CROP /* until it covers height x width, the middle of which is kept */
+} copse_resize;
+
+/* How image files become samples. */
+typedef struct copse_image_options {
+    size_t height, width; /* 0: as in the files, which all have the size of the first */
+    size_t channels;      /* 1: grey, 3: RGB, 4: RGB and alpha; 0: 3 */
+    copse_resize resize;  /* bilinear, antialiased */
+    bool
+        sixteen_bits; /* COPSE_U16 samples; else COPSE_U8, and 16-bit files are scaled down */
+} copse_image_options;
+
 /* Where samples come from. Start from {0}; every pointer is borrowed for the call only.
  * Paths may be globs ("part-*.idx.gz"); what one matches is sorted by bytes, and the
  * files are read as one set in that order. Files may be gzip-compressed whatever their
@@ -63,7 +96,9 @@ typedef struct copse_data_source {
     /* Relative paths start here; NULL or "": the working folder. */
     const char *folder;
 
-    /* idx, npy: files of features. cifar10, cifar100: the .bin files. npy: also .npz archives. */
+    /* idx, npy: files of features. cifar10, cifar100: the .bin files. npy: also .npz
+     * archives. tfrecord: files of tf.train.Example, plain (a set that can be indexed) or, one
+     * of them at least, compressed with gzip or zlib (then a stream). */
     const char *const *paths;
     size_t path_count;
     /* idx, npy: files of labels, as many as paths; none: samples without labels. */
@@ -71,9 +106,22 @@ typedef struct copse_data_source {
     size_t label_path_count;
 
     /* npy with .npz files: the names of the arrays of features (NULL: "x") and of labels (NULL:
-     * samples without labels, or label_paths). */
+     * samples without labels, or label_paths). tfrecord: the features of an Example; NULL for
+     * feature_name: the only one, or "image", "image/encoded", "image_raw" or "x". */
     const char *feature_name;
     const char *label_name;
+    copse_data_field feature, label; /* tfrecord: how those are stored */
+
+    /* folder, and tfrecord with images. */
+    copse_image_options image;
+
+    /* folder: the classes, in the order of their numbers; none: the names of the folders, sorted
+     * by bytes. Give a test set the classes of its training set. */
+    const char *const *class_names;
+    size_t class_count;
+
+    /* Leaves out what cannot be read or decoded, with a warning in the log, instead of failing. */
+    bool skip_errors;
 
     /* cifar100: the 20 coarse classes instead of the 100 fine ones. */
     bool coarse_labels;

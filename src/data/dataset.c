@@ -189,6 +189,7 @@ static open_fn *const openers[] = {
     [COPSE_DATA_CIFAR10] = copse__cifar_open,
     [COPSE_DATA_CIFAR100] = copse__cifar_open,
     [COPSE_DATA_NPY] = copse__npy_open,
+    [COPSE_DATA_TFRECORD] = copse__tfrecord_open,
 };
 
 copse_status copse_dataset_open(copse_dataset **out, const copse_data_source *source,

@@ -103,5 +103,7 @@ copse_status copse__cifar_open(copse_dataset **out, const copse_data_source *sou
                                const copse__found_files *files, copse_error *err);
 copse_status copse__npy_open(copse_dataset **out, const copse_data_source *source,
                              const copse__found_files *files, copse_error *err);
+copse_status copse__tfrecord_open(copse_dataset **out, const copse_data_source *source,
+                                  const copse__found_files *files, copse_error *err);
 
 #endif
