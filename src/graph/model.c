@@ -147,7 +147,7 @@ static copse_status find_inputs(model *m, size_t index, copse__layer_info *info,
 /* A grayscale sample (H, W) before a layer of images is (H, W, 1). */
 static copse_status with_channels(model *m, copse__tensor_id *x, copse_error *err) {
     const copse__tensor of = m->builder.graph->tensors[*x];
-    if (*x != m->input || of.rank != 3)
+    if (of.rank != 3)
         return COPSE_OK;
     copse__dim dim[] = {of.dim[0], of.dim[1], of.dim[2], copse__fixed(1)};
     return copse__build_view(&m->builder, "channels", *x, 4, dim, x, err);
@@ -176,7 +176,9 @@ static copse_status build_layer(model *m, size_t index, copse_error *err) {
     for (size_t i = 0; i < info->input_count; i++) {
         inputs[i] =
             info->inputs[i] == INPUT ? m->input : graph->layers[info->inputs[i]].output;
-        if (kind->images)
+        /* By the wiring, not by the tensor: where a dropout layer hands its input on, as in
+         * inference, the layer after it still does not read the sample itself. */
+        if (kind->images && info->inputs[i] == INPUT)
             COPSE__TRY(with_channels(m, &inputs[i], err), out);
     }
     COPSE__TRY(kind->build(&m->builder, &config, m->options->training, inputs,

@@ -387,6 +387,9 @@ START_TEST(test_model_grayscale_gets_channels_where_they_are_wanted) {
                      "(None, 6, 3)");
     copse__graph_free(graph);
     REFUSED(inner, &options, "n:2", "has the shape (None, 6, 4)");
+    /* A dropout layer is no node in inference, but a layer between all the same. */
+    inner[0] = (copse__layer_spec){.kind = "dropout", ARGS(NUMBER("rate", 0.5))};
+    REFUSED(inner, &options, "n:2", "has the shape (None, 6, 4)");
 }
 END_TEST
 
