@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * y = (float)x * scale + offset, built once for each source type: COPSE_FROM is its OpenCL name, COPSE_FROM_F16 and
- * COPSE_FROM_F64 (64-bit floats as bits, for devices without them) stand for those that are no arithmetic type everywhere.
- * Launch: one dimension, COPSE_FOR over n. No fused multiply-add: the same bits as the host's.
+ * COPSE_FROM_F64 (taken apart as bits by devices without 64-bit floats) stand for those that are no arithmetic type everywhere.
+ * Launch: one dimension, COPSE_FOR over n. No fused multiply-add: the same bits on all devices.
  */
 #include "common.clh"
 
@@ -14,7 +14,8 @@
 #elif defined(COPSE_FROM_F64) && defined(COPSE_HAS_FP64)
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #define TYPE double
-#define LOAD(i) ((float)x[i])
+/* scaled before it is narrowed: what a float cannot hold may fit afterwards */
+#define SCALED(i) ((float)(x[i] * (double)scale + (double)offset))
 #elif defined(COPSE_FROM_F64)
 #define TYPE ulong
 #define LOAD(i) narrow(x[i])
@@ -43,12 +44,16 @@ static inline float narrow(ulong bits) {
 #define LOAD(i) ((float)x[i])
 #endif
 
+#ifndef SCALED
+#define SCALED(i) (LOAD(i) * scale + offset)
+#endif
+
 kernel void cast_f32(global const TYPE *restrict x, global float *restrict y, ulong n,
                      float scale, float offset) {
 #ifdef COPSE_CHUNKED
 #pragma clang loop vectorize(enable)
 #endif
     COPSE_FOR(i, n) {
-        y[i] = LOAD(i) * scale + offset;
+        y[i] = SCALED(i);
     }
 }

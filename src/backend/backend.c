@@ -7,6 +7,8 @@ static const copse__backend *backend_for(copse__api api) {
     switch (api) {
     case COPSE__API_HOST:
         return &copse__backend_host;
+    case COPSE__API_OPENCL:
+        return &copse__backend_opencl;
     default:
         return NULL;
     }

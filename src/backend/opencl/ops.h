@@ -31,6 +31,12 @@ extern const copse__cl_provider copse__cl_global_avg_pool;
 /* reduce.c */
 extern const copse__cl_provider copse__cl_bias_grad;
 
+/* norm.c: copse__cl_bn_apply serves BN_NORMALIZE and BN_INFER */
+extern const copse__cl_provider copse__cl_bn_moments;
+extern const copse__cl_provider copse__cl_bn_apply;
+extern const copse__cl_provider copse__cl_bn_grad_reduce;
+extern const copse__cl_provider copse__cl_bn_grad_input;
+
 /* loss.c: copse__cl_loss serves both losses */
 extern const copse__cl_provider copse__cl_loss;
 extern const copse__cl_provider copse__cl_softmax;

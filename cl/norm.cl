@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch normalisation over the rows of x[rows, columns]. Reductions go over `parts` shares of the rows, whose results are
+ * joined in order: the same bits at every run. First passes have parts * ceil(columns / LANES) items, kernels over
+ * columns have `columns`, bn_apply kernels rows where chunked, else rows * columns. Reference: src/backend/host/norm.c.
+ */
+#include "common.clh"
+
+#ifdef COPSE_CHUNKED
+#define LANES COPSE_VEC
+#else
+#define LANES 1
+#endif
+#define BLOCK 64
+
+#define BEGIN(rows, parts, part)                                                         \
+    ((rows) / (parts) * (part) + min((ulong)((rows) % (parts)), (ulong)(part)))
+
+/* T is float or copse_wide, AT(p) reads one: the part's mean and the sum of squared differences from it. The mean is
+ * first estimated, then corrected by what the differences add up to. */
+#define MOMENTS(T, AT, TO)                                                               \
+    {                                                                                    \
+        T sum = (T)(0.0f);                                                               \
+        for (ulong row = begin; row < end;) {                                            \
+            T block = (T)(0.0f);                                                         \
+            for (ulong stop = min(end, row + BLOCK); row < stop; row++)                  \
+                block += AT(x + row * columns + c);                                      \
+            sum += block;                                                                \
+        }                                                                                \
+        float count = (float)(end - begin);                                              \
+        T mean = end > begin ? sum / count : (T)(0.0f);                                  \
+        T squares = (T)(0.0f), drift = (T)(0.0f);                                        \
+        for (ulong row = begin; row < end;) {                                            \
+            T block = (T)(0.0f), off = (T)(0.0f);                                        \
+            for (ulong stop = min(end, row + BLOCK); row < stop; row++) {                \
+                T d = AT(x + row * columns + c) - mean;                                  \
+                block += d * d;                                                          \
+                off += d;                                                                \
+            }                                                                            \
+            squares += block;                                                            \
+            drift += off;                                                                \
+        }                                                                                \
+        if (end > begin) {                                                               \
+            T step = drift / count;                                                      \
+            squares = squares - drift * step;                                            \
+            mean = mean + step;                                                          \
+        }                                                                                \
+        TO(partial + part * 2 * columns + c) = mean;                                     \
+        TO(partial + (part * 2 + 1) * columns + c) = squares;                            \
+    }
+
+#define ONE(p) (*(p))
+#define WIDE(p) (*(global const copse_wide_any *)(p))
+#define WIDE_TO(p) (*(global copse_wide_any *)(p))
+
+/* partial[part] = (mean[columns], squares[columns]) */
+kernel void bn_moments_f32(global const float *restrict x, global float *restrict partial,
+                           ulong rows, uint columns, uint parts) {
+    uint blocks = (columns + LANES - 1) / LANES;
+    COPSE_FOR(i, (size_t)parts * blocks) {
+        uint c0 = (uint)(i % blocks) * LANES;
+        size_t part = i / blocks;
+        ulong begin = BEGIN(rows, parts, part), end = BEGIN(rows, parts, part + 1);
+#ifdef COPSE_CHUNKED
+        if (c0 + LANES <= columns) {
+            uint c = c0;
+            MOMENTS(copse_wide, WIDE, WIDE_TO)
+            continue;
+        }
+#endif
+        for (uint c = c0; c < min(c0 + LANES, columns); c++)
+            MOMENTS(float, ONE, ONE)
+    }
+}
+
+/* stats = (mean, biased variance) from the parts' (Chan, Golub and LeVeque's pairwise update); zero rows: 0, 0 */
+kernel void bn_join_moments_f32(global const float *restrict partial,
+                                global float *restrict stats, ulong rows, uint columns,
+                                uint parts) {
+    COPSE_FOR(c, columns) {
+        float mean = 0.0f, squares = 0.0f, count = 0.0f;
+        for (size_t part = 0; part < parts; part++) {
+            float more =
+                (float)(BEGIN(rows, parts, part + 1) - BEGIN(rows, parts, part));
+            if (more == 0.0f)
+                continue;
+            float all = count + more;
+            float d = partial[part * 2 * columns + c] - mean;
+            mean += d * (more / all);
+            squares += partial[(part * 2 + 1) * columns + c] + d * d * (count * (more / all));
+            count = all;
+        }
+        stats[c] = mean;
+        stats[columns + c] = count > 0.0f ? squares / count : 0.0f;
+    }
+}
+
+/* table = (center, scale, offset): y = (x - center) * scale + offset. flags: 1 gamma, 2 beta is there. */
+kernel void bn_table_f32(global const float *restrict mean,
+                         global const float *restrict variance,
+                         global const float *restrict gamma,
+                         global const float *restrict beta, global float *restrict table,
+                         uint columns, uint variance_at, float epsilon, uint flags) {
+    COPSE_FOR(c, columns) {
+        float scale = 1.0f / sqrt(variance[variance_at + c] + epsilon);
+        table[c] = mean[c];
+        table[columns + c] = flags & 1 ? scale * gamma[c] : scale;
+        table[2 * (size_t)columns + c] = flags & 2 ? beta[c] : 0.0f;
+    }
+}
+
+/* y = (x - center) * scale + offset */
+kernel void bn_apply_f32(global const float *restrict x, global const float *restrict table,
+                         global float *restrict y, ulong rows, uint columns) {
+    global const float *scale = table + columns;
+    global const float *offset = table + 2 * (size_t)columns;
+#ifdef COPSE_CHUNKED
+    COPSE_FOR(row, rows) {
+        size_t at = row * columns;
+        uint c = 0;
+        for (; c + LANES <= columns; c += LANES)
+            WIDE_TO(y + at + c) =
+                (WIDE(x + at + c) - WIDE(table + c)) * WIDE(scale + c) + WIDE(offset + c);
+        for (; c < columns; c++)
+            y[at + c] = (x[at + c] - table[c]) * scale[c] + offset[c];
+    }
+#else
+    COPSE_FOR(i, rows * columns) {
+        uint c = (uint)(i % columns);
+        y[i] = (x[i] - table[c]) * scale[c] + offset[c];
+    }
+#endif
+}
+
+#define GRAD_SUMS(T, AT, TO)                                                             \
+    {                                                                                    \
+        T mean = AT(stats + c);                                                          \
+        T rstd = (T)(1.0f) / sqrt(AT(stats + columns + c) + epsilon);                    \
+        T first = (T)(0.0f), second = (T)(0.0f);                                         \
+        for (ulong row = begin; row < end;) {                                            \
+            T some = (T)(0.0f), more = (T)(0.0f);                                        \
+            for (ulong stop = min(end, row + BLOCK); row < stop; row++) {                \
+                T slope = AT(dy + row * columns + c);                                    \
+                some += slope;                                                           \
+                more += slope * (AT(x + row * columns + c) - mean);                      \
+            }                                                                            \
+            first += some;                                                               \
+            second += more;                                                              \
+        }                                                                                \
+        TO(partial + part * 2 * columns + c) = first;                                    \
+        TO(partial + (part * 2 + 1) * columns + c) = second * rstd;                      \
+    }
+
+/* partial[part] = (sum dy, sum dy xhat) over the part's rows */
+kernel void bn_grad_sums_f32(global const float *restrict x,
+                             global const float *restrict dy,
+                             global const float *restrict stats,
+                             global float *restrict partial, ulong rows, uint columns,
+                             uint parts, float epsilon) {
+    uint blocks = (columns + LANES - 1) / LANES;
+    COPSE_FOR(i, (size_t)parts * blocks) {
+        uint c0 = (uint)(i % blocks) * LANES;
+        size_t part = i / blocks;
+        ulong begin = BEGIN(rows, parts, part), end = BEGIN(rows, parts, part + 1);
+#ifdef COPSE_CHUNKED
+        if (c0 + LANES <= columns) {
+            uint c = c0;
+            GRAD_SUMS(copse_wide, WIDE, WIDE_TO)
+            continue;
+        }
+#endif
+        for (uint c = c0; c < min(c0 + LANES, columns); c++)
+            GRAD_SUMS(float, ONE, ONE)
+    }
+}
+
+/* sums = (sum dy, sum dy xhat) over the parts in order; dbeta = sums[0], dgamma = sums[1] where flags 2, 1 ask for them */
+kernel void bn_grad_join_f32(global const float *restrict partial,
+                             global float *restrict sums, global float *restrict dgamma,
+                             global float *restrict dbeta, uint columns, uint parts,
+                             uint flags) {
+    COPSE_FOR(c, columns) {
+        float first = 0.0f, second = 0.0f;
+        for (size_t part = 0; part < parts; part++) {
+            first += partial[part * 2 * columns + c];
+            second += partial[(part * 2 + 1) * columns + c];
+        }
+        sums[c] = first;
+        sums[columns + c] = second;
+        if (flags & 1)
+            dgamma[c] = second;
+        if (flags & 2)
+            dbeta[c] = first;
+    }
+}
+
+/* table = (mean, a, b, d): dx = a dy - b - d (x - mean) = gamma rstd / n (n dy - sums[0] - xhat sums[1]) */
+kernel void bn_grad_table_f32(global const float *restrict stats,
+                              global const float *restrict sums,
+                              global const float *restrict gamma,
+                              global float *restrict table, ulong rows, uint columns,
+                              float epsilon, uint has_gamma) {
+    COPSE_FOR(c, columns) {
+        float rstd = 1.0f / sqrt(stats[columns + c] + epsilon);
+        float a = has_gamma ? gamma[c] * rstd : rstd;
+        table[c] = stats[c];
+        table[columns + c] = a;
+        table[2 * (size_t)columns + c] = a * (sums[c] / (float)rows);
+        table[3 * (size_t)columns + c] = a * rstd * (sums[columns + c] / (float)rows);
+    }
+}
+
+/* dx = a dy - b - d (x - mean) */
+kernel void bn_grad_apply_f32(global const float *restrict x,
+                              global const float *restrict dy,
+                              global const float *restrict table,
+                              global float *restrict dx, ulong rows, uint columns) {
+    global const float *a = table + columns;
+    global const float *b = table + 2 * (size_t)columns;
+    global const float *d = table + 3 * (size_t)columns;
+#ifdef COPSE_CHUNKED
+    COPSE_FOR(row, rows) {
+        size_t at = row * columns;
+        uint c = 0;
+        for (; c + LANES <= columns; c += LANES)
+            WIDE_TO(dx + at + c) = WIDE(a + c) * WIDE(dy + at + c) - WIDE(b + c) -
+                                   WIDE(d + c) * (WIDE(x + at + c) - WIDE(table + c));
+        for (; c < columns; c++)
+            dx[at + c] = a[c] * dy[at + c] - b[c] - d[c] * (x[at + c] - table[c]);
+    }
+#else
+    COPSE_FOR(i, rows * columns) {
+        uint c = (uint)(i % columns);
+        dx[i] = a[c] * dy[i] - b[c] - d[c] * (x[i] - table[c]);
+    }
+#endif
+}
