@@ -28,6 +28,30 @@ static copse_status new_buckets(copse__store *store, copse__buffer ***out,
     return status;
 }
 
+static copse_status clear_buckets(copse__store *store, copse__buffer **buffers,
+                                  copse_error *err) {
+    copse_status status = COPSE_OK;
+    for (size_t b = 0; buffers && b < store->layout->bucket_count && status == COPSE_OK;
+         b++) {
+        copse__view all = {.buffer = buffers[b],
+                           .bytes = store->layout->buckets[b].elements * sizeof(float)};
+        status = copse__backend_of(store->device)
+                     ->fill(store->device, COPSE__QUEUE_COMPUTE, all, 0, NULL, NULL, err);
+    }
+    return status;
+}
+
+copse_status copse__store_clear(copse__store *store, copse_error *err) {
+    copse_status status = clear_buckets(store, store->weights, err);
+    if (status == COPSE_OK)
+        status = clear_buckets(store, store->gradients, err);
+    for (size_t s = 0; s < store->slot_count && status == COPSE_OK; s++)
+        status = clear_buckets(store, store->slots[s], err);
+    return status == COPSE_OK ? copse__backend_of(store->device)
+                                    ->finish(store->device, COPSE__QUEUE_COMPUTE, err)
+                              : status;
+}
+
 static copse_status new_arena(copse__store *store, const copse__plan *const *plans,
                               size_t plan_count, copse_error *err) {
     for (size_t i = 0; i < plan_count; i++)

@@ -49,7 +49,10 @@ copse_status copse__store_write(copse__store *store, copse__kind kind, size_t sl
 copse_status copse__store_read(copse__store *store, copse__kind kind, size_t slot,
                                size_t parameter, float *values, copse_error *err);
 
-/* All moving statistics, state_bytes. Block. */
+/* Weights, gradients and slots become zero again. Blocks. */
+copse_status copse__store_clear(copse__store *store, copse_error *err);
+
+/* All moving statistics, state_bytes. Blocks. */
 copse_status copse__store_write_state(copse__store *store, const void *bytes,
                                       copse_error *err);
 

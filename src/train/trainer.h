@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_TRAIN_TRAINER_H
+#define COPSE_TRAIN_TRAINER_H
+
+#include <copse/data.h>
+#include <stdatomic.h>
+
+#include "plan/layout.h"
+#include "topo/select.h"
+#include "train/config.h"
+#include "train/datasets.h"
+
+/* A network on its devices: trains, evaluates, predicts. */
+typedef struct copse__trainer copse__trainer;
+
+/* Metrics of a set of samples: sums, so that they can be added. */
+typedef struct copse__score {
+    double loss_sum, hits;
+    uint64_t samples; /* rows that the loss counts */
+} copse__score;
+
+double copse__score_loss(const copse__score *score); /* NaN where there are no samples */
+double copse__score_accuracy(const copse__score *score);
+
+typedef struct copse__progress {
+    uint64_t step;            /* steps done in the whole run */
+    uint64_t epoch, epochs;   /* the first is 0 */
+    uint64_t index, count;    /* batches done and in all, in this epoch or evaluation */
+    copse__score last;        /* of the last batch alone, before its update */
+    copse__score epoch_score; /* of this epoch, or evaluation, so far */
+    size_t rows;              /* samples of the last batch */
+    double seconds;           /* that it took */
+    double learning_rate;
+    bool evaluating;
+    const char *set; /* "validation", "test", … where evaluating */
+} copse__progress;
+
+typedef struct copse__epoch_report {
+    uint64_t epoch;
+    uint64_t step; /* done so far */
+    copse__score train, validation;
+    bool validated;
+    const char *validation_name;
+    double seconds, samples_per_s; /* of training, without validation */
+    double data_wait_seconds;
+} copse__epoch_report;
+
+/* Called in the thread that called the trainer. NULL members are not called. A status other than COPSE_OK
+ * ends the run with it. */
+typedef struct copse__trainer_hooks {
+    copse_status (*on_step)(void *user, const copse__progress *progress,
+                            copse_error *err);
+    copse_status (*on_epoch)(void *user, const copse__epoch_report *report,
+                             copse_error *err);
+    void (*on_evaluate)(void *user, const copse__progress *progress);
+    void (*on_prepare)(void *user, const char *what); /* "preparing 0:0" */
+    void *user;
+} copse__trainer_hooks;
+
+typedef struct copse__trainer_options {
+    const copse__device_choice *choices; /* in rank order */
+    size_t choice_count;
+    bool training; /* false: evaluate and predict only */
+    bool selftest; /* the quick part of it on each device first */
+    bool profile;
+    bool plan_only; /* open the devices and plan, but allocate and build nothing */
+    const size_t
+        *shards; /* of a full batch, by rank (a recorded plan's); NULL: decided here */
+    const char *const
+        *providers; /* likewise: "op=provider", NULL-terminated; NULL: chosen */
+    const copse__trainer_hooks *hooks; /* NULL: none */
+} copse__trainer_options;
+
+/* Opens the devices, builds and prepares everything, and draws the initial weights. config and sets are
+ * borrowed and must outlive the trainer. */
+copse_status copse__trainer_open(copse__trainer **out, const copse__config *config,
+                                 const copse__datasets *sets,
+                                 const copse__trainer_options *options, copse_error *err);
+void copse__trainer_close(copse__trainer *trainer);
+
+/* Trains from the current position to the end of the configured epochs or steps.
+ * COPSE_INTERRUPTED after copse__trainer_stop: the step is finished, the position is kept, a further
+ * call goes on. COPSE_NUMERIC names step, replica and layer of a number that is not finite: the weights
+ * are those before that step. COPSE_DRIFT where replicas differ. */
+copse_status copse__trainer_fit(copse__trainer *trainer, copse_error *err);
+
+/* Ends fit or evaluate after the current batch. Async-signal-safe. */
+void copse__trainer_stop(copse__trainer *trainer);
+
+/* One pass over a set without training. name is for progress only. */
+copse_status copse__trainer_evaluate(copse__trainer *trainer, copse_dataset *set,
+                                     const char *name, copse__score *out,
+                                     copse_error *err);
+
+/* Receives `rows` rows of `columns` floats, in the set's order. */
+typedef copse_status copse__predict_fn(void *user, const float *values, size_t rows,
+                                       size_t columns, copse_error *err);
+copse_status copse__trainer_predict(copse__trainer *trainer, copse_dataset *set,
+                                    copse__predict_fn *fn, void *user, copse_error *err);
+
+/* Where training is: batches done in the current epoch, and steps in all. */
+typedef struct copse__position {
+    uint64_t epoch, batch, step;
+} copse__position;
+
+copse__position copse__trainer_position(const copse__trainer *trainer);
+void copse__trainer_seek(copse__trainer *trainer, copse__position position);
+
+/* The parts of a trainer's state by name, in a fixed order: each parameter ("dense/kernel"), each moving
+ * statistic, then (training) each optimizer slot ("optimizer/dense/kernel/momentum"). */
+typedef struct copse__state_item {
+    char name[256];
+    size_t rank;
+    size_t shape[COPSE_MAX_RANK];
+    size_t elements;
+    bool trainable; /* a parameter; else a moving statistic or optimizer slot */
+    bool slot;
+} copse__state_item;
+
+size_t copse__trainer_state_count(const copse__trainer *trainer);
+copse__state_item copse__trainer_state_item(const copse__trainer *trainer, size_t index);
+/* elements floats; read from the first live replica, written to all. Block. */
+copse_status copse__trainer_state_read(copse__trainer *trainer, size_t index,
+                                       float *values, copse_error *err);
+copse_status copse__trainer_state_write(copse__trainer *trainer, size_t index,
+                                        const float *values, copse_error *err);
+
+/* The 64-bit hash of all weights, equal on all replicas; COPSE_DRIFT names the one that differs. */
+copse_status copse__trainer_hash(copse__trainer *trainer, uint64_t *hash,
+                                 copse_error *err);
+
+/* What fixes the bits, as JSON: devices, shards, providers. */
+copse_status copse__trainer_plan(copse__trainer *trainer, copse__text *out,
+                                 copse_error *err);
+
+size_t copse__trainer_replicas(const copse__trainer *trainer);
+/* Samples of a full batch that replica `rank` takes. */
+size_t copse__trainer_shard(const copse__trainer *trainer, size_t rank);
+/* Bytes that the plan takes on a replica's device. */
+size_t copse__trainer_device_bytes(const copse__trainer *trainer, size_t rank);
+/* Buckets and places of the parameters. Borrowed. */
+const copse__layout *copse__trainer_layout(const copse__trainer *trainer);
+/* The inference graph, for a summary. Borrowed. */
+const copse__graph *copse__trainer_graph(const copse__trainer *trainer);
+
+/* The network of a configuration for samples of a set: as copse__trainer_open builds it, without any
+ * device. max_batch samples are planned. */
+copse_status copse__trainer_build_graph(copse__graph **out, const copse__config *config,
+                                        const copse__datasets *sets, size_t max_batch,
+                                        bool training, copse_error *err);
+
+#endif

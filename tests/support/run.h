@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_SUPPORT_RUN_H
+#define TESTS_SUPPORT_RUN_H
+
+#include "train/trainer.h"
+
+/* A training run on made data, for tests: `samples` samples of shape (shape, rank) uint8 in `classes` classes, in
+ * which the class shows (a bright band), so that a network can learn it. */
+typedef struct test_run {
+    copse__config *config;
+    copse__datasets sets;
+    copse__device_choice choices[8];
+    size_t replicas;
+    size_t shards[8]; /* all 0: decided by weights */
+    double *losses;   /* of each step so far */
+    size_t loss_count, loss_capacity;
+    uint64_t stop_after_steps; /* 0: never */
+    copse__trainer *trainer;
+} test_run;
+
+/* Every replica is the host backend. yaml: a configuration's model and train sections. Failures end the test. */
+void test_run_open(test_run *run, const char *yaml, size_t samples, size_t replicas,
+                   const double *weights);
+/* Opens the trainer on run->choices. */
+void test_run_start(test_run *run);
+void test_run_close(test_run *run);
+
+/* Hooks that record each step's loss. */
+copse__trainer_hooks test_run_hooks(test_run *run);
+
+#endif

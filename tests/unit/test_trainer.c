@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/check.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "support/run.h"
+
+static copse_error error;
+
+static const char mlp[] =
+    "model:\n"
+    "  - flatten\n"
+    "  - dense: {units: 16, activation: relu}\n"
+    "  - dropout: {rate: 0.25}\n"
+    "  - dense: {units: 4}\n"
+    "train: {loss: sparse_categorical_crossentropy, optimizer: adam,\n"
+    "  batch: 24, epochs: 3, hash_every: 1}\n";
+
+static const char cnn[] = "model:\n"
+                          "  - conv2d: {filters: 4, kernel: 3, activation: relu}\n"
+                          "  - max_pool2d: {pool: 2}\n"
+                          "  - flatten\n"
+                          "  - dense: {units: 4}\n"
+                          "train: {loss: sparse_categorical_crossentropy,\n"
+                          "  optimizer: {sgd: {learning_rate: 0.1, momentum: 0.9}},\n"
+                          "  batch: 24, epochs: 3, hash_every: 1}\n";
+
+static const char normed[] =
+    "model:\n"
+    "  - batch_norm\n"
+    "  - flatten\n"
+    "  - dense: {units: 4}\n"
+    "train: {loss: sparse_categorical_crossentropy, optimizer: adam, batch: 24,\n"
+    "  epochs: 1, hash_every: 1}\n";
+
+static void fit(test_run *run, const char *yaml, size_t samples, size_t replicas,
+                const double *weights) {
+    test_run_open(run, yaml, samples, replicas, weights);
+    test_run_start(run);
+    ASSERT_OK(copse__trainer_fit(run->trainer, &error));
+}
+
+static uint64_t hash_of(test_run *run) {
+    uint64_t hash;
+    ASSERT_OK(copse__trainer_hash(run->trainer, &hash, &error));
+    return hash;
+}
+
+/* Losses of several uneven replicas against one: 100 samples in batches of 24 leave a tail of 4, of which
+ * replicas get 3, 1 and 0 samples, or none at all. */
+static void compare_with_one(const char *yaml, size_t replicas, const double *weights) {
+    test_run one, many;
+    fit(&one, yaml, 100, 1, NULL);
+    fit(&many, yaml, 100, replicas, weights);
+    ck_assert_uint_eq(one.loss_count, 15);
+    ck_assert_uint_eq(many.loss_count, one.loss_count);
+    for (size_t i = 0; i < one.loss_count; i++)
+        ck_assert_msg(fabs(one.losses[i] - many.losses[i]) <= 1e-4 * fabs(one.losses[i]),
+                      "step %zu: loss %.9g with one replica, %.9g with %zu", i + 1,
+                      one.losses[i], many.losses[i], replicas);
+    double first = 0, last = 0; /* epochs */
+    for (size_t i = 0; i < 5; i++) {
+        first += one.losses[i];
+        last += one.losses[10 + i];
+    }
+    ck_assert_msg(last < first, "it does not learn: %g, then %g", first, last);
+    hash_of(&many); /* fails where the replicas' parameters differ */
+    test_run_close(&one);
+    test_run_close(&many);
+}
+
+START_TEST(test_fit_uneven_replicas_learn_as_one) {
+    static const double weights[] = {3, 1, 1};
+    compare_with_one(mlp, 3, weights);
+    compare_with_one(cnn, 3, weights);
+}
+END_TEST
+
+START_TEST(test_fit_many_equal_replicas_learn_as_one) {
+    compare_with_one(mlp, 2, NULL);
+    compare_with_one(cnn, 5, NULL);
+}
+END_TEST
+
+START_TEST(test_fit_empty_shard_contributes_nothing) {
+    test_run run, one;
+    fit(&one, cnn, 100, 1, NULL);
+    test_run_open(&run, cnn, 100, 2, NULL);
+    run.shards[0] = 24; /* the second replica gets no sample, ever */
+    test_run_start(&run);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    ck_assert_uint_eq(hash_of(&run), hash_of(&one));
+    test_run_close(&run);
+    test_run_close(&one);
+}
+END_TEST
+
+START_TEST(test_fit_twice_gives_the_same_bits) {
+    static const double weights[] = {1, 2};
+    test_run a, b;
+    fit(&a, mlp, 70, 2, weights);
+    fit(&b, mlp, 70, 2, weights);
+    ck_assert_uint_eq(hash_of(&a), hash_of(&b));
+    test_run_close(&a);
+    test_run_close(&b);
+}
+END_TEST
+
+START_TEST(test_fit_interrupted_and_continued_gives_the_same_bits) {
+    test_run a, b;
+    fit(&a, mlp, 70, 2, NULL);
+    test_run_open(&b, mlp, 70, 2, NULL);
+    b.stop_after_steps = 4; /* in the middle of the second epoch */
+    test_run_start(&b);
+    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(b.trainer, &error));
+    copse__position at = copse__trainer_position(b.trainer);
+    ck_assert_uint_eq(at.step, 4);
+    ck_assert_uint_eq(at.epoch, 1);
+    ck_assert_uint_eq(at.batch, 1);
+    b.stop_after_steps = 0;
+    ASSERT_OK(copse__trainer_fit(b.trainer, &error));
+    ck_assert_uint_eq(hash_of(&a), hash_of(&b));
+    test_run_close(&a);
+    test_run_close(&b);
+}
+END_TEST
+
+/* The merged moments of three uneven shards are those of the whole batch. */
+START_TEST(test_fit_moving_statistics_do_not_depend_on_shards) {
+    static const double weights[] = {3, 1, 1};
+    test_run one, many;
+    fit(&one, normed, 24, 1, NULL);
+    fit(&many, normed, 24, 3, weights);
+    float a[1], b[1];
+    size_t found = 0;
+    for (size_t i = 0; i < copse__trainer_state_count(one.trainer); i++) {
+        copse__state_item item = copse__trainer_state_item(one.trainer, i);
+        if (!strstr(item.name, "moving_"))
+            continue;
+        ASSERT_OK(copse__trainer_state_read(one.trainer, i, a, &error));
+        ASSERT_OK(copse__trainer_state_read(many.trainer, i, b, &error));
+        ck_assert_msg(fabsf(a[0] - b[0]) <= 1e-6f * fabsf(a[0]), "%s: %.9g and %.9g",
+                      item.name, (double)a[0], (double)b[0]);
+        ck_assert(strstr(item.name, "mean") ? a[0] > 0 : a[0] < 1);
+        found++;
+    }
+    ck_assert_uint_eq(found, 2);
+    test_run_close(&one);
+    test_run_close(&many);
+}
+END_TEST
+
+START_TEST(test_fit_infinite_rate_names_step_and_layer) {
+    test_run run;
+    static const char yaml[] =
+        "model: [flatten, {dense: {units: 8, activation: relu, name: first}},\n"
+        "        {dense: {units: 4}}]\n"
+        "train: {loss: sparse_categorical_crossentropy,\n"
+        "  optimizer: {sgd: {learning_rate: 1.0e+30}}, batch: 10, epochs: 9}\n";
+    test_run_open(&run, yaml, 50, 2, NULL);
+    test_run_start(&run);
+    ASSERT_FAILS(COPSE_NUMERIC, copse__trainer_fit(run.trainer, &error));
+    ck_assert_msg(strstr(error.text, "step ") && strstr(error.text, "dense"), "%s",
+                  error.text);
+    float values[64 * 8];
+    ASSERT_OK(copse__trainer_state_read(run.trainer, 0, values, &error));
+    for (size_t i = 0; i < 64 * 8; i++)
+        ck_assert(isfinite(values[i])); /* the last good weights are kept */
+    test_run_close(&run);
+}
+END_TEST
+
+static copse_status keep_rows(void *user, const float *values, size_t rows,
+                              size_t columns, copse_error *err) {
+    (void)err;
+    float **at = user;
+    memcpy(*at, values, rows * columns * sizeof *values);
+    *at += rows * columns;
+    return COPSE_OK;
+}
+
+/* 51 samples in batches of 24 over three replicas: every row once, in order, whatever the shards. */
+START_TEST(test_predict_gives_all_rows_in_order) {
+    static const double weights[] = {1, 2, 4};
+    test_run one, many;
+    test_run_open(&one, cnn, 100, 1, NULL);
+    test_run_open(&many, cnn, 100, 3, weights);
+    test_run_start(&one);
+    test_run_start(&many);
+    float a[51 * 4], b[51 * 4], *end_a = a, *end_b = b;
+    ASSERT_OK(
+        copse__trainer_predict(one.trainer, one.sets.test, keep_rows, &end_a, &error));
+    ASSERT_OK(
+        copse__trainer_predict(many.trainer, many.sets.test, keep_rows, &end_b, &error));
+    ck_assert_int_eq(end_a - a, 51 * 4);
+    ck_assert_int_eq(end_b - b, 51 * 4);
+    ck_assert_mem_eq(a, b, sizeof a);
+    copse__score score;
+    ASSERT_OK(
+        copse__trainer_evaluate(many.trainer, many.sets.test, "test", &score, &error));
+    ck_assert_uint_eq(score.samples, 51);
+    test_run_close(&one);
+    test_run_close(&many);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("trainer");
+    ADD_TEST(suite, test_fit_uneven_replicas_learn_as_one);
+    ADD_TEST(suite, test_fit_many_equal_replicas_learn_as_one);
+    ADD_TEST(suite, test_fit_empty_shard_contributes_nothing);
+    ADD_TEST(suite, test_fit_twice_gives_the_same_bits);
+    ADD_TEST(suite, test_fit_interrupted_and_continued_gives_the_same_bits);
+    ADD_TEST(suite, test_fit_moving_statistics_do_not_depend_on_shards);
+    ADD_TEST(suite, test_fit_infinite_rate_names_step_and_layer);
+    ADD_TEST(suite, test_predict_gives_all_rows_in_order);
+    return run_suite(suite);
+}
