@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "graph/model.h"
+#include "session.h"
+
+static const tool_option options[] = {OPTION_DEVICES, OPTION_SET, OPTION_ISOLATE};
+
+static const tool_command command = {
+    .program = "copse summary",
+    .usage = "CONFIG [options]",
+    .summary =
+        "Prints the layers with their output shapes and parameters, the memory that "
+        "training\ntakes on each device, and the gradient buckets. Trains nothing.",
+    .options = options,
+    .option_count = COPSE__COUNT(options),
+    .least_operands = 1,
+    .most_operands = 1,
+};
+
+static void print_devices(const copse_session *s, const copse__trainer *trainer) {
+    char bytes[32];
+    printf("\n%-10s %-36s %12s %14s\n", "Device", "Name", "Shard", "Device memory");
+    for (size_t r = 0; r < s->devices.count; r++)
+        printf("%-10s %-36.36s %5zu of %-4zu %14s\n", s->devices.choices[r].label,
+               s->devices.choices[r].name, copse__trainer_shard(trainer, r),
+               (size_t)s->config->train.batch,
+               copse__format_bytes(bytes, sizeof bytes,
+                                   copse__trainer_device_bytes(trainer, r)));
+}
+
+static void print_buckets(const copse__trainer *trainer) {
+    const copse__layout *layout = copse__trainer_layout(trainer);
+    char bytes[32];
+    printf("\nGradient buckets, in the order in which they are reduced:\n");
+    for (size_t b = 0; b < layout->bucket_count; b++) {
+        size_t parameters = 0;
+        for (size_t p = 0; p < layout->parameter_count; p++)
+            parameters += layout->places[p].bucket == b;
+        printf("  %zu  %10s  %zu parameters\n", b,
+               copse__format_bytes(bytes, sizeof bytes,
+                                   layout->buckets[b].elements * sizeof(float)),
+               parameters);
+    }
+}
+
+/* Plans for the devices, without allocating on them. */
+static copse_status print_plan(copse_session *s, copse_error *err) {
+    copse__trainer *trainer;
+    copse__trainer_options opening = {.choices = s->devices.choices,
+                                      .choice_count = s->devices.count,
+                                      .training = true,
+                                      .plan_only = true};
+    copse_status status =
+        copse__trainer_open(&trainer, s->config, &s->sets, &opening, err);
+    if (status != COPSE_OK)
+        return status;
+    copse__text table = {0};
+    status = copse__model_summary(copse__trainer_graph(trainer), &table, err);
+    if (status == COPSE_OK)
+        status = copse__text_check(&table, err);
+    if (status == COPSE_OK) {
+        fputs(table.data, stdout);
+        print_devices(s, trainer);
+        print_buckets(trainer);
+    }
+    copse__text_free(&table);
+    copse__trainer_close(trainer);
+    return status;
+}
+
+static int run(const copse_session_options *opening) {
+    copse_error error = {0};
+    copse_session session;
+    if (copse_session_open(&session, opening, &error) != COPSE_OK)
+        return copse_report(&error);
+    copse_status status = print_plan(&session, &error);
+    copse_session_close(&session);
+    return status == COPSE_OK ? 0 : copse_report(&error);
+}
+
+int copse_cmd_summary(int argc, char **argv) {
+    copse_session_options opening = {
+        .isolate = true, .only_check = true, .training = true};
+    int code = copse_session_parse(&command, argc, argv, &opening, NULL, NULL);
+    if (code < 0)
+        code = run(&opening);
+    copse_session_options_free(&opening);
+    return code;
+}

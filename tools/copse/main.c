@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "command.h"
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary;
+} commands[] = {
+    {"train", copse_cmd_train, "Train the network of a configuration"},
+    {"summary", copse_cmd_summary, "Layers, shapes, parameters, memory"},
+    {"devices", copse_cmd_devices, "What --devices can name"},
+};
+
+static void print_help(FILE *to) {
+    fputs("Usage: copse COMMAND [options]\n\n"
+          "Trains neural networks on every OpenCL device of a machine at once.\n\n"
+          "Commands:\n",
+          to);
+    for (size_t i = 0; i < COPSE__COUNT(commands); i++)
+        fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
+    fputs("\n`copse COMMAND --help` tells more. Exit codes: 0 ok, 1 run failed, 2 usage "
+          "or\n"
+          "configuration, 4 no usable device, 5 data or file damaged, 130 interrupted.\n",
+          to);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
+        print_help(argc < 2 ? stderr : stdout);
+        return argc < 2 ? 2 : 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("copse %s\n", copse_version());
+        return 0;
+    }
+    for (size_t i = 0; i < COPSE__COUNT(commands); i++)
+        if (strcmp(argv[1], commands[i].name) == 0)
+            return commands[i].run(argc - 1, argv + 1);
+    fprintf(stderr, "copse: '%s' is no command; see copse --help\n", argv[1]);
+    return 2;
+}

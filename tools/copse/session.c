@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "session.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+/* What the signal handler may reach. */
+static copse__trainer *volatile signalled_trainer;
+static volatile sig_atomic_t signals_seen;
+
+static void on_signal(int number) {
+    signals_seen++;
+    copse__trainer *trainer = signalled_trainer;
+    if (!trainer || signals_seen > 1)
+        _exit(128 + number);
+    static const char text[] =
+        "\ncopse: stopping after this step; once more to stop at once\n";
+    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)ignored;
+    copse__trainer_stop(trainer);
+}
+
+void copse_session_catch_signals(copse_session *session) {
+    signalled_trainer = session->trainer;
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    sigemptyset(&action.sa_mask);
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < COPSE__COUNT(numbers); i++) {
+        struct sigaction before;
+        /* nohup's choice stays. */
+        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
+}
+
+void copse_session_print_devices(const copse_session *s, bool quiet) {
+    if (quiet)
+        return;
+    size_t batch = (size_t)s->config->train.batch;
+    for (size_t r = 0; r < s->devices.count; r++) {
+        const copse__device_choice *c = &s->devices.choices[r];
+        fprintf(stderr, "replica %zu  %-8s %s (%s%s%s)", r, c->label, c->name,
+                c->platform_name, c->driver[0] ? " " : "", c->driver);
+        if (s->trainer)
+            fprintf(stderr, "  shard %zu of %zu", copse__trainer_shard(s->trainer, r),
+                    batch);
+        fputc('\n', stderr);
+    }
+}
+
+/* One option; false after a complaint. */
+static bool take_shared(const tool_command *command, int id, const char *value,
+                        copse_session_options *options) {
+    copse_error error = {0};
+    switch (id) {
+    case OPT_DEVICES:
+        options->devices = value;
+        return true;
+    case OPT_SET:
+        if (copse_overrides_add(&options->overrides, value, &error) == COPSE_OK)
+            return true;
+        copse_report(&error);
+        return false;
+    case OPT_QUIET:
+        options->quiet = true;
+        return true;
+    case OPT_VERBOSE:
+        options->verbose = true;
+        return true;
+    case OPT_NO_SELFTEST:
+        options->selftest = false;
+        return true;
+    case OPT_ISOLATE:
+        return copse_parse_isolate(command, value, &options->isolate);
+    default:
+        return false;
+    }
+}
+
+int copse_session_parse(const tool_command *command, int argc, char **argv,
+                        copse_session_options *options, copse_take_option *own,
+                        void *user) {
+    tool_parser parser;
+    const char *value;
+    copse_error error = {0};
+    tool_begin(&parser, command, argc, argv);
+    int id = tool_next(&parser, &value), code = -1;
+    for (; id > 0; id = tool_next(&parser, &value)) {
+        bool shared = id == OPT_DEVICES || id == OPT_SET || id == OPT_QUIET ||
+                      id == OPT_VERBOSE || id == OPT_ISOLATE || id == OPT_NO_SELFTEST;
+        if (!(shared ? take_shared(command, id, value, options) : own(user, id, value))) {
+            id = TOOL_USAGE;
+            break;
+        }
+    }
+    copse_log_to_stderr(options->verbose ? COPSE_LOG_DEBUG : COPSE_LOG_WARN);
+    if (id != TOOL_END)
+        code = id == TOOL_DONE ? 0 : 2;
+    else if (copse_find_config(&options->config_path, parser.operands[0], &error) !=
+             COPSE_OK)
+        code = copse_report(&error);
+    tool_end(&parser);
+    return code;
+}
+
+void copse_session_options_free(copse_session_options *options) {
+    free(options->config_path);
+    free(options->overrides.items);
+}
+
+static const char *wanted_devices(const copse_session *s,
+                                  const copse_session_options *options) {
+    return options->devices ? options->devices : s->config->devices.select;
+}
+
+/* A file of samples alone, for `predict`: .npy and .npz by their names, else in the configured format. */
+static copse_status open_input(copse_session *s, const char *path, copse_error *err) {
+    char *paths[] = {(char *)(size_t)path};
+    const char *dot = strrchr(path, '.');
+    bool numpy = dot && (strcmp(dot, ".npy") == 0 || strcmp(dot, ".npz") == 0);
+    copse__config_source from = {.paths = paths, .path_count = 1};
+    copse_data_source source = copse__config_data_source(s->config, &from);
+    source.folder = NULL;
+    if (numpy)
+        source.format = COPSE_DATA_NPY;
+    return copse_dataset_open(&s->sets.test, &source, err);
+}
+
+copse_status copse_session_open(copse_session *s, const copse_session_options *options,
+                                copse_error *err) {
+    copse_status status;
+    *s = (copse_session){0};
+    progress_begin(&s->progress, options->quiet);
+    COPSE__TRY(copse__config_load(&s->config, options->config_path,
+                                  options->overrides.items, options->overrides.count,
+                                  err),
+               fail);
+    if (options->predict_input)
+        COPSE__TRY(open_input(s, options->predict_input, err), fail);
+    else
+        COPSE__TRY(copse__datasets_open(&s->sets, s->config, options->training, err),
+                   fail);
+    /* A wrong model is found before any device is touched. */
+    copse__graph *graph;
+    COPSE__TRY(copse__trainer_build_graph(&graph, s->config, &s->sets,
+                                          (size_t)s->config->train.batch,
+                                          options->training, err),
+               fail);
+    copse__graph_free(graph);
+    COPSE__TRY(copse_devices_open(&s->devices, wanted_devices(s, options),
+                                  options->isolate, err),
+               fail);
+    if (options->only_check)
+        return COPSE_OK;
+    copse__trainer_hooks hooks =
+        options->hooks ? *options->hooks : (copse__trainer_hooks){0};
+    hooks.user = s;
+    copse__trainer_options opening = {.choices = s->devices.choices,
+                                      .choice_count = s->devices.count,
+                                      .training = options->training,
+                                      .selftest = options->selftest,
+                                      .hooks = &hooks};
+    COPSE__TRY(copse__trainer_open(&s->trainer, s->config, &s->sets, &opening, err),
+               fail);
+    progress_clear(&s->progress);
+    return COPSE_OK;
+fail:
+    progress_clear(&s->progress);
+    copse_session_close(s);
+    return status;
+}
+
+void copse_session_close(copse_session *s) {
+    signalled_trainer = NULL;
+    copse__trainer_close(s->trainer);
+    copse_devices_close(&s->devices);
+    copse__datasets_close(&s->sets);
+    copse__config_free(s->config);
+    *s = (copse_session){0};
+}
