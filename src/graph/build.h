@@ -52,7 +52,7 @@ static inline copse__dim copse__fixed(size_t size) {
     return (copse__dim){size, COPSE__FIXED};
 }
 
-/* ---- parameters and states ---- */
+/* ---- parameters ---- */
 
 /* "LAYER/SUFFIX", appended to the graph's parameters. */
 copse_status copse__build_parameter(copse__builder *b, const char *suffix, size_t rank,
@@ -70,8 +70,8 @@ copse_status copse__build_dense(copse__builder *b, copse__tensor_id x, copse__te
 
 typedef enum copse__padding { COPSE__PADDING_VALID, COPSE__PADDING_SAME } copse__padding;
 
-/* One axis of a window over `input` pixels: COPSE_OK with the output's size and the
- * padding before the first pixel, or false where not even one window fits. */
+/* One axis of a window over `input` pixels: the output's size and the padding before the
+ * first pixel; false where not even one window fits. */
 bool copse__window_axis(size_t input, size_t kernel, size_t stride, size_t dilation,
                         copse__padding padding, size_t *output, size_t *pad_before);
 

@@ -13,7 +13,7 @@
 /* Thousands of networks at random, sensible and hostile: each is refused in one sentence at
  * a place, or becomes a graph of which certain things always hold. */
 
-#define NETWORKS 20000
+#define NETWORKS 8000
 #define MAX_LAYERS 9
 #define MAX_KEYS 4
 
