@@ -115,30 +115,30 @@ INLINE block block_at(copse_conv_shape g, int index, int rows, int columns, axis
     return b;
 }
 
-/* slab[image][height][width][channels] from source[.., c0 .. c0 + channels), zeros outside the image. */
+/* slab[image][height][width][pitch] from source[.., c0 .. c0 + channels), zeros outside the image. */
 INLINE void fill_slab(__local float *restrict slab, __global const float *restrict source,
-                      copse_conv_shape g, block b, int c0, int channels) {
+                      copse_conv_shape g, block b, int c0, int channels, int pitch) {
     int x0 = clamp(b.left, 0, g.source_w), x1 = clamp(b.left + b.width, x0, g.source_w);
     for (int n = 0; n < b.images; n++)
         for (int h = 0; h < b.height; h++) {
-            __local float *to = slab + (n * b.height + h) * b.width * channels;
+            __local float *to = slab + (n * b.height + h) * b.width * pitch;
             int sy = b.top + h;
             if (sy < 0 || sy >= g.source_h || x0 >= x1) {
-                zero_run(to, b.width * channels);
+                zero_run(to, b.width * pitch);
                 continue;
             }
             __global const float *from =
                 source +
                 (((ulong)(b.n0 + n) * g.source_h + sy) * g.source_w + x0) * g.source_c +
                 c0;
-            zero_run(to, (x0 - b.left) * channels);
-            to += (x0 - b.left) * channels;
-            if (channels == g.source_c)
+            zero_run(to, (x0 - b.left) * pitch);
+            to += (x0 - b.left) * pitch;
+            if (pitch == g.source_c)
                 copy_run(to, from, (x1 - x0) * channels);
             else
                 for (int x = 0; x < x1 - x0; x++)
-                    copy_run(to + x * channels, from + (ulong)x * g.source_c, channels);
-            zero_run(to + (x1 - x0) * channels, (b.left + b.width - x1) * channels);
+                    copy_run(to + x * pitch, from + (ulong)x * g.source_c, channels);
+            zero_run(to + (x1 - x0) * pitch, (b.left + b.width - x1) * pitch);
         }
 }
 
@@ -201,7 +201,7 @@ __kernel ONE_ITEM void conv_packed_f32(copse_conv_shape g,
                     c0 * taps +
                     ((y.first + ty * y.stride) * g.kernel_w + slot0 + tx) * channels;
             }
-            fill_slab(slab, source, g, b, c0, channels);
+            fill_slab(slab, source, g, b, c0, channels, channels);
             int s0 = 0;
             do {
                 int s1 = min(segments, s0 + pass);
@@ -252,7 +252,9 @@ __kernel ONE_ITEM void conv_packed_grad_filter_f32(copse_conv_shape g,
     int f1 = min(g.target_c, f0 + g.group_panels * NR);
     int index = (int)get_group_id(0) * g.group_blocks;
     int end = min(index + g.group_blocks, block_count(g, g.target_h, g.target_w));
-    int first = 1, step = g.step_w * channels;
+    /* Pixels a power of two apart would share few cache sets. */
+    int pitch = channels % 32 ? channels : channels + 16;
+    int first = 1, step = g.step_w * pitch;
     part += (ulong)get_group_id(0) * taps * g.source_c * g.target_c;
 
     do {
@@ -261,7 +263,7 @@ __kernel ONE_ITEM void conv_packed_grad_filter_f32(copse_conv_shape g,
             b = block_at(g, index, g.target_h, g.target_w, y, x);
         int lines = b.images * b.rows, pixels = lines * b.columns;
         if (pixels)
-            fill_slab(slab, source, g, b, c0, channels);
+            fill_slab(slab, source, g, b, c0, channels, pitch);
         int panel_floats = (max(1, pixels) + 1) * NR; /* +1: no power of two */
         int at_once = max(1, COPSE_PANELS / panel_floats) * NR;
         for (int f = f0; f < f1; f += at_once) {
@@ -282,7 +284,7 @@ __kernel ONE_ITEM void conv_packed_grad_filter_f32(copse_conv_shape g,
                     UNROLL for (int i = 0; i < MR; i++) {
                         int ty = tap / g.kernel_w, tx = tap % g.kernel_w;
                         from[i] = slab +
-                                  (ty * y.rise * b.width + tx * x.rise) * channels +
+                                  (ty * y.rise * b.width + tx * x.rise) * pitch +
                                   channel;
                         at[i] = ((size_t)tap * g.source_c + channel) * g.target_c;
                         if (k + i + 1 < taps * channels && ++channel == channels)
@@ -294,7 +296,7 @@ __kernel ONE_ITEM void conv_packed_grad_filter_f32(copse_conv_shape g,
                     __local const float *bp = panels + p / NR * panel_floats;
                     for (int l = 0; l < lines; l++) {
                         int slab_at = ((l / b.rows) * b.height + l % b.rows * g.step_h) *
-                                      b.width * channels;
+                                      b.width * pitch;
                         UNROLL_4 for (int j = 0; j < b.columns; j++)
                             COPSE_TILE_STEP(c, from[i][slab_at + j * step], __local,
                                             bp + j * NR)

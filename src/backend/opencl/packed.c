@@ -115,10 +115,13 @@ static size_t reach(size_t count, size_t step, size_t kernel, size_t dilation,
 typedef struct grid {
     size_t rows, columns; /* target pixels of the largest phase */
     size_t step_h, step_w, phase_h, phase_w;
+    bool pitched; /* pixels of the slab lie as the filter's gradient lays them */
 } grid;
 
 static size_t slab_floats(const copse__conv_size *z, const grid *g, size_t images,
                           size_t rows, size_t columns, size_t channels) {
+    if (g->pitched && channels % 32 == 0)
+        channels += 16;
     return images * reach(rows, g->step_h, z->kernel_h, z->dilation_h, g->phase_h) *
            reach(columns, g->step_w, z->kernel_w, z->dilation_w, g->phase_w) * channels;
 }
@@ -228,7 +231,8 @@ static copse_conv_shape base_shape(const copse__conv_size *z, copse__conv_pass p
                 (size_t)s.step_h,
                 (size_t)s.step_w,
                 (size_t)s.phase_h,
-                (size_t)s.phase_w};
+                (size_t)s.phase_w,
+                pass == COPSE__CONV_GRAD_FILTER};
     return s;
 }
 
@@ -244,7 +248,7 @@ bool copse__conv_cut_at(copse__conv_cut *out, const copse__packed_sizes *sizes,
     size_t source_c = (size_t)s->source_c, nr = sizes->vw * sizes->nv;
     size_t pixels = sizes->pixels;
     if (pass == COPSE__CONV_GRAD_FILTER)
-        pixels = least(pixels, sizes->panels / nr - 1);
+        pixels = least(sizes->kc, sizes->panels / nr - 1); /* a panel of dy: level 1 */
     if (!cut_channels(s, z, &g, sizes->slab, pixels, source_c, sizes->kc,
                       pass == COPSE__CONV_GRAD_FILTER ? sizes->mr : 1))
         return false;
