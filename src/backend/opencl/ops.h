@@ -22,6 +22,10 @@ extern const copse__cl_provider copse__cl_conv2d_direct;
 extern const copse__cl_provider copse__cl_conv2d_grad_input_direct;
 extern const copse__cl_provider copse__cl_conv2d_grad_filter_direct;
 
+/* gemm_packed.c, conv_packed.c; the latter serves all three directions */
+extern const copse__cl_provider copse__cl_dense_packed;
+extern const copse__cl_provider copse__cl_conv2d_packed;
+
 /* pool.c: the average ones serve both directions */
 extern const copse__cl_provider copse__cl_max_pool2d;
 extern const copse__cl_provider copse__cl_max_pool2d_grad;

@@ -11,13 +11,18 @@
 static const copse__cl_provider *const none[] = {NULL};
 
 static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
-    [COPSE__OP_DENSE] = LIST(&copse__cl_dense_rows, &copse__cl_dense_tiled),
-    [COPSE__OP_DENSE_GRAD_INPUT] = LIST(&copse__cl_dense_rows, &copse__cl_dense_tiled),
-    [COPSE__OP_DENSE_GRAD_WEIGHT] = LIST(&copse__cl_dense_rows, &copse__cl_dense_tiled),
+    [COPSE__OP_DENSE] =
+        LIST(&copse__cl_dense_rows, &copse__cl_dense_packed, &copse__cl_dense_tiled),
+    [COPSE__OP_DENSE_GRAD_INPUT] =
+        LIST(&copse__cl_dense_rows, &copse__cl_dense_packed, &copse__cl_dense_tiled),
+    [COPSE__OP_DENSE_GRAD_WEIGHT] =
+        LIST(&copse__cl_dense_rows, &copse__cl_dense_packed, &copse__cl_dense_tiled),
     [COPSE__OP_BIAS_GRAD] = LIST(&copse__cl_bias_grad),
-    [COPSE__OP_CONV2D] = LIST(&copse__cl_conv2d_direct),
-    [COPSE__OP_CONV2D_GRAD_INPUT] = LIST(&copse__cl_conv2d_grad_input_direct),
-    [COPSE__OP_CONV2D_GRAD_FILTER] = LIST(&copse__cl_conv2d_grad_filter_direct),
+    [COPSE__OP_CONV2D] = LIST(&copse__cl_conv2d_direct, &copse__cl_conv2d_packed),
+    [COPSE__OP_CONV2D_GRAD_INPUT] =
+        LIST(&copse__cl_conv2d_grad_input_direct, &copse__cl_conv2d_packed),
+    [COPSE__OP_CONV2D_GRAD_FILTER] =
+        LIST(&copse__cl_conv2d_grad_filter_direct, &copse__cl_conv2d_packed),
     [COPSE__OP_MAX_POOL2D] = LIST(&copse__cl_max_pool2d),
     [COPSE__OP_MAX_POOL2D_GRAD] = LIST(&copse__cl_max_pool2d_grad),
     [COPSE__OP_AVG_POOL2D] = LIST(&copse__cl_avg_pool2d),

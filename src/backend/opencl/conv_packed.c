@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/opencl/ops.h"
+#include "backend/opencl/packed_device.h"
+#include "backend/opencl/window.h"
+
+/* Convolutions by cl/conv_packed.cl. */
+
+enum { KERNEL_PACK, KERNEL_CONV };  /* forward and the input's gradient */
+enum { KERNEL_FILTER, KERNEL_SUM }; /* the filter's gradient */
+
+typedef struct state {
+    copse__packed_sizes sizes;
+    size_t max_parts;
+    copse__conv_cut cut; /* of the moment */
+} state;
+
+static copse__conv_pass pass_of(const copse__node *node) {
+    if (node->op == COPSE__OP_CONV2D)
+        return COPSE__CONV_FORWARD;
+    return node->op == COPSE__OP_CONV2D_GRAD_INPUT ? COPSE__CONV_GRAD_INPUT
+                                                   : COPSE__CONV_GRAD_FILTER;
+}
+
+static copse__conv_size size_of(const copse__graph *graph, const copse__node *node,
+                                const copse__extents *extents) {
+    copse_window w = copse__cl_window(graph, node);
+    return (copse__conv_size){copse__cl_images(graph, node, extents),
+                              w.h,
+                              w.w,
+                              w.c,
+                              w.p,
+                              w.q,
+                              w.f,
+                              w.r,
+                              w.s,
+                              w.stride_h,
+                              w.stride_w,
+                              w.dilation_h,
+                              w.dilation_w,
+                              w.pad_top,
+                              w.pad_left};
+}
+
+/* At these extents (NULL: as planned). */
+static bool cut_of(copse__conv_cut *out, const copse__device *device,
+                   const copse__graph *graph, const copse__node *node,
+                   const copse__extents *extents, const char **reason) {
+    copse__packed_sizes sizes;
+    copse__conv_size planned = size_of(graph, node, NULL);
+    copse__conv_size size = size_of(graph, node, extents);
+    size_t units = device->base.caps.compute_units;
+    if (!copse__cl_packed_sizes(&sizes, device, reason))
+        return false;
+    *reason = "a window with its channels is larger than its local memory";
+    return copse__conv_cut_at(out, &sizes, pass_of(node), &size, units,
+                              copse__conv_parts(&planned, units));
+}
+
+static bool fits(const copse__device *device, const copse__graph *graph,
+                 const copse__node *node, const char **reason) {
+    copse__conv_cut cut;
+    return copse__cl_window_fits(graph, node, reason) &&
+           cut_of(&cut, device, graph, node, NULL, reason);
+}
+
+static double cost(const copse__device *device, const copse__graph *graph,
+                   const copse__node *node) {
+    (void)graph;
+    (void)node;
+    return copse__cl_packed_cost(device);
+}
+
+/* The packed filter; for the filter's gradient, its parts. */
+static copse_status workspace(size_t *bytes, copse__device *device,
+                              const copse__graph *graph, const copse__node *node,
+                              copse_error *err) {
+    copse__conv_cut cut;
+    const char *reason;
+    size_t floats = 0;
+    bool fine = cut_of(&cut, device, graph, node, NULL, &reason);
+    if (fine && pass_of(node) == COPSE__CONV_GRAD_FILTER) {
+        copse__conv_size planned = size_of(graph, node, NULL);
+        size_t parts = copse__conv_parts(&planned, device->base.caps.compute_units);
+        if (parts > 1)
+            fine = copse__mul_size(
+                copse__tensor_elements(copse__cl_output(graph, node, 0), NULL), parts,
+                &floats);
+    } else if (fine)
+        floats = cut.packed_floats;
+    if (!fine || !copse__mul_size(floats, sizeof(float), bytes))
+        return copse__fail(err, COPSE_UNSUPPORTED, 0, device->place,
+                           "%s: the filter is too large", node->name);
+    return COPSE_OK;
+}
+
+static copse_status prepare(copse__launch *launch, copse_error *err) {
+    bool filter = launch->node->op == COPSE__OP_CONV2D_GRAD_FILTER;
+    const char *reason;
+    char options[256];
+    state *s;
+    copse_status status = copse__calloc(&s, 1, sizeof *s, err);
+    if (status != COPSE_OK)
+        return status;
+    launch->state = s;
+    if (!copse__cl_packed_sizes(&s->sizes, launch->device, &reason))
+        return copse__fail(err, COPSE_UNSUPPORTED, 0, launch->device->place, "%s: %s",
+                           launch->node->name, reason);
+    copse__conv_size planned = size_of(launch->graph, launch->node, NULL);
+    s->max_parts = copse__conv_parts(&planned, launch->device->base.caps.compute_units);
+    copse__packed_options(&s->sizes, options, sizeof options);
+    const copse__cl_source *source = &copse__cl_source_conv_packed;
+    COPSE__TRY(copse__cl_kernel_add(
+                   launch, NULL, source, options,
+                   filter ? "conv_packed_grad_filter_f32" : "conv_pack_f32", err),
+               out);
+    COPSE__TRY(copse__cl_kernel_add(launch, NULL, source, options,
+                                    filter ? "packed_sum_f32" : "conv_packed_f32", err),
+               out);
+out:
+    return status;
+}
+
+static copse_status set_shape(copse__launch *launch, size_t kernel,
+                              const copse_conv_shape *shape, copse_error *err) {
+    cl_int code = clSetKernelArg(launch->kernels[kernel].kernel, 0, sizeof *shape, shape);
+    return code == CL_SUCCESS
+               ? COPSE_OK
+               : copse__cl_fail(err, launch->device, code, "clSetKernelArg");
+}
+
+static copse_status set_conv(copse__launch *launch, copse_error *err) {
+    const state *s = launch->state;
+    const copse__operands *o = &launch->operands;
+    bool has_bias = launch->node->op == COPSE__OP_CONV2D &&
+                    copse__cl_input(launch->graph, launch->node, 2) != NULL;
+    copse__view bias = {0};
+    if (has_bias)
+        bias = o->inputs[2];
+    uint32_t act = 0;
+    if (launch->node->op == COPSE__OP_CONV2D)
+        act = (uint32_t)launch->node->attrs.act;
+    copse_status status = set_shape(launch, KERNEL_PACK, &s->cut.shape, err);
+    if (status == COPSE_OK)
+        status = copse__cl_args(launch, KERNEL_PACK, 1, err, "vv", &o->inputs[1],
+                                &o->workspace);
+    if (status == COPSE_OK)
+        status = set_shape(launch, KERNEL_CONV, &s->cut.shape, err);
+    if (status == COPSE_OK)
+        status =
+            copse__cl_args(launch, KERNEL_CONV, 1, err, "vvvvuu", &o->inputs[0],
+                           &o->workspace, &bias, &o->outputs[0], act, (uint32_t)has_bias);
+    return status;
+}
+
+/* Elements that a group of the sum takes, about. */
+#define SUM_GRAIN 4096
+
+static size_t sum_rows(const copse_conv_shape *g) {
+    return copse__max_size(1, SUM_GRAIN / (size_t)g->target_c);
+}
+
+static size_t filter_rows(const copse_conv_shape *g) {
+    return (size_t)g->kernel_h * (size_t)g->kernel_w * (size_t)g->source_c;
+}
+
+static copse_status set_filter(copse__launch *launch, copse_error *err) {
+    const state *s = launch->state;
+    const copse__operands *o = &launch->operands;
+    const copse_conv_shape *g = &s->cut.shape;
+    const copse__view none = {0};
+    bool parted = s->cut.parts > 1;
+    copse_status status = set_shape(launch, KERNEL_FILTER, g, err);
+    if (status == COPSE_OK)
+        status = copse__cl_args(launch, KERNEL_FILTER, 1, err, "vvv", &o->inputs[0],
+                                &o->inputs[1], parted ? &o->workspace : &o->outputs[0]);
+    if (status == COPSE_OK && parted)
+        status = copse__cl_args(
+            launch, KERNEL_SUM, 0, err, "uuuuvvvuu", (uint32_t)filter_rows(g),
+            (uint32_t)g->target_c, (uint32_t)sum_rows(g), (uint32_t)s->cut.parts,
+            &o->workspace, &none, &o->outputs[0], (uint32_t)0, (uint32_t)0);
+    return status;
+}
+
+static copse_status enqueue_filter(copse__launch *launch, copse_error *err) {
+    static const size_t one[3] = {1, 1, 1};
+    const state *s = launch->state;
+    copse_status status =
+        copse__cl_enqueue(launch, KERNEL_FILTER, 3, s->cut.groups, one, err);
+    if (status != COPSE_OK || s->cut.parts == 1)
+        return status;
+    size_t rows = sum_rows(&s->cut.shape);
+    size_t groups = (filter_rows(&s->cut.shape) + rows - 1) / rows;
+    return copse__cl_enqueue(launch, KERNEL_SUM, 1, &groups, one, err);
+}
+
+static copse_status enqueue(copse__launch *launch, const copse__extents *extents,
+                            bool changed, copse_error *err) {
+    static const size_t one[3] = {1, 1, 1};
+    bool filter = launch->node->op == COPSE__OP_CONV2D_GRAD_FILTER;
+    state *s = launch->state;
+    copse_status status = COPSE_OK;
+    if (changed) {
+        copse__conv_size size = size_of(launch->graph, launch->node, extents);
+        if (!copse__conv_cut_at(&s->cut, &s->sizes, pass_of(launch->node), &size,
+                                launch->device->base.caps.compute_units, s->max_parts))
+            return copse__fail(err, COPSE_INTERNAL, 0, launch->device->place,
+                               "%s: fits as planned but not at these extents",
+                               launch->node->name);
+        status = filter ? set_filter(launch, err) : set_conv(launch, err);
+    }
+    if (status != COPSE_OK)
+        return status;
+    if (filter)
+        return enqueue_filter(launch, err);
+    if (s->cut.groups[0] == 0)
+        return COPSE_OK;
+    status = copse__cl_enqueue(launch, KERNEL_PACK, 2, s->cut.pack_groups, one, err);
+    if (status != COPSE_OK)
+        return status;
+    return copse__cl_enqueue(launch, KERNEL_CONV, 3, s->cut.groups, one, err);
+}
+
+const copse__cl_provider copse__cl_conv2d_packed = {.name = "packed",
+                                                    .fits = fits,
+                                                    .cost = cost,
+                                                    .workspace = workspace,
+                                                    .prepare = prepare,
+                                                    .enqueue = enqueue};

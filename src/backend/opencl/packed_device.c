@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/opencl/packed_device.h"
+
+/* Floats that the device computes at once; 1 where it does not say. */
+static size_t native_width(const copse__device *device) {
+    cl_uint width = 1;
+    if (clGetDeviceInfo(device->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof width,
+                        &width, NULL) != CL_SUCCESS)
+        return 1;
+    return width;
+}
+
+bool copse__cl_packed_sizes(copse__packed_sizes *out, const copse__device *device,
+                            const char **reason) {
+    *reason = "its local memory is too small for packed blocks";
+    return copse__packed_sizes_default(out, native_width(device), device->local_bytes);
+}
+
+double copse__cl_packed_cost(const copse__device *device) {
+    return device->base.caps.cpu ? 0.5 : 8;
+}
