@@ -12,8 +12,12 @@ static size_t native_width(const copse__device *device) {
 
 bool copse__cl_packed_sizes(copse__packed_sizes *out, const copse__device *device,
                             const char **reason) {
+    size_t width = native_width(device);
+    *reason = "its work-items do not compute with vectors";
+    if (width < 4)
+        return false;
     *reason = "its local memory is too small for packed blocks";
-    return copse__packed_sizes_default(out, native_width(device), device->local_bytes);
+    return copse__packed_sizes_default(out, width, device->local_bytes);
 }
 
 double copse__cl_packed_cost(const copse__device *device) {
