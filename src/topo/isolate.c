@@ -27,12 +27,20 @@ typedef struct child {
     copse__probe *probe;
     uint64_t started_ns;
     char *folder; /* its OCL_ICD_VENDORS, owned; NULL: the environment as it is */
-    int output;   /* what it printed */
+    bool only[COPSE__MAX_ICDS]; /* the drivers in the folder */
+    int output;                 /* what it printed */
     bool running, timed_out;
     int wait_status;
 } child;
 
+/* A driver that calls exit() must not run the handlers and flush the files of the program
+ * that this process is a copy of. */
+static void leave_at_once(void) {
+    _exit(EXIT_FAILURE);
+}
+
 static void become_quiet(int output) {
+    atexit(leave_at_once);
     static const int fatal[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE,  SIGILL,
                                 SIGTERM, SIGINT, SIGHUP,  SIGPIPE, SIGTRAP};
     for (size_t i = 0; i < COPSE__COUNT(fatal); i++)
@@ -74,7 +82,7 @@ static copse_status start(child *made, const copse__topo *topo, copse_error *err
             _exit(1);
         if (made->folder)
             setenv("OCL_ICD_VENDORS", made->folder, 1);
-        copse__probe_opencl(made->probe, topo);
+        copse__probe_opencl(made->probe, topo, made->folder ? made->only : NULL);
         _exit(0);
     }
     setpgid(made->pid, made->pid);
@@ -230,8 +238,8 @@ static void judge_together(copse__topo *topo, copse__probe *probe) {
         hidden |= topo->platforms[p].icd < 0;
     for (size_t i = 0; i < topo->icd_count; i++) {
         copse__icd *icd = &topo->icds[i];
-        if (icd->status == COPSE__ICD_CRASH || icd->status == COPSE__ICD_TIMEOUT)
-            continue;
+        if (probe->icd_loaded[i] == 0)
+            continue; /* not among those asked here */
         icd->devices = 0;
         icd->platforms = 0;
         for (size_t p = 0; p < topo->platform_count; p++) {
@@ -282,7 +290,7 @@ static copse_status probe_here(copse__topo *topo, copse_error *err) {
     copse_status status = copse__calloc(&probe, 1, sizeof *probe, err);
     if (status != COPSE_OK)
         return status;
-    copse__probe_opencl(probe, topo);
+    copse__probe_opencl(probe, topo, NULL);
     status = take(topo, probe, err);
     if (status == COPSE_OK)
         judge_together(topo, probe);
@@ -307,9 +315,8 @@ static bool drivers_loaded(const copse__topo *topo) {
 
 static copse_status start_alone(child *c, const copse__topo *topo, size_t icd,
                                 copse_error *err) {
-    bool keep[COPSE__MAX_ICDS] = {false};
-    keep[icd] = true;
-    copse_status status = copse__icds_folder(&c->folder, topo, keep, err);
+    c->only[icd] = true;
+    copse_status status = copse__icds_folder(&c->folder, topo, c->only, err);
     return status == COPSE_OK ? start(c, topo, err) : status;
 }
 
@@ -317,6 +324,7 @@ static copse_status start_alone(child *c, const copse__topo *topo, size_t icd,
 static copse_status try_kept(child *c, const copse__topo *topo, const bool *keep,
                              uint64_t limit_ns, bool *good, copse_error *err) {
     discard(c);
+    memcpy(c->only, keep, sizeof c->only);
     copse_status status = copse__icds_folder(&c->folder, topo, keep, err);
     if (status == COPSE_OK)
         status = start(c, topo, err);
@@ -387,8 +395,8 @@ static void warn_broken(copse__topo *topo, uint64_t limit_ns) {
     for (size_t i = 0; i < topo->icd_count; i++) {
         const copse__icd *icd = &topo->icds[i];
         if (icd->status == COPSE__ICD_CRASH)
-            copse__topo_warn(topo, "ICD_CRASH", "%s crashed%s%s (%s): left out",
-                             icd->file, icd->signal ? " with " : "",
+            copse__topo_warn(topo, "ICD_CRASH", "%s %s%s (%s): left out", icd->file,
+                             icd->signal ? "crashed with " : "ended the process",
                              icd->signal ? strsignal(icd->signal) : "",
                              icd->stage[0] ? icd->stage : "at its start");
         else if (icd->status == COPSE__ICD_TIMEOUT)

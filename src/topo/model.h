@@ -312,8 +312,8 @@ typedef struct copse__probe {
 } copse__probe;
 
 /* probe_opencl.c: enumerates everything the loader shows into *probe (zeroed). Makes
- * OpenCL calls in this process. topo gives the list of ICDs for matching platforms to
- * them. */
-void copse__probe_opencl(copse__probe *probe, const copse__topo *topo);
+ * OpenCL calls in this process. topo gives the list of ICDs for matching platforms to them; no
+ * library of an ICD that only[i] leaves out is touched (NULL: all are looked at). */
+void copse__probe_opencl(copse__probe *probe, const copse__topo *topo, const bool *only);
 
 #endif

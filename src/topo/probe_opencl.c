@@ -16,7 +16,7 @@
 #define NV_PCI_DOMAIN_ID 0x400A
 
 static void stage(copse__probe *probe, const char *call, const char *detail) {
-    copse__put(probe->stage, sizeof probe->stage, "%s%s%s%s", call, detail ? "(" : "",
+    copse__put(probe->stage, sizeof probe->stage, "%s%s%s%s", call, detail ? " (" : "",
                detail ? detail : "", detail ? ")" : "");
 }
 
@@ -282,9 +282,11 @@ static int find_icd(cl_platform_id platform, const copse__topo *topo,
 }
 
 /* Which libraries the loader has loaded, and why not the others. */
-static void ask_libraries(copse__probe *probe, const copse__topo *topo,
+static void ask_libraries(copse__probe *probe, const copse__topo *topo, const bool *only,
                           void *libraries[]) {
     for (size_t i = 0; i < topo->icd_count; i++) {
+        if (only && !only[i])
+            continue;
         const char *library = topo->icds[i].library;
         libraries[i] = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
         if (libraries[i]) {
@@ -340,7 +342,7 @@ static void ask_platform(copse__probe *probe, cl_platform_id id, uint32_t index,
     }
 }
 
-void copse__probe_opencl(copse__probe *probe, const copse__topo *topo) {
+void copse__probe_opencl(copse__probe *probe, const copse__topo *topo, const bool *only) {
     enum { SCRATCH = 65536 };
     static const char nothing[] = "";
     cl_platform_id platforms[COPSE__MAX_PLATFORMS];
@@ -364,7 +366,7 @@ void copse__probe_opencl(copse__probe *probe, const copse__topo *topo) {
         if (platforms[p])
             ask_platform(probe, platforms[p], p, scratch, SCRATCH);
     }
-    ask_libraries(probe, topo, libraries);
+    ask_libraries(probe, topo, only, libraries);
     for (cl_uint p = 0; p < count; p++)
         if (platforms[p])
             probe->platforms[p].icd = find_icd(platforms[p], topo, libraries);

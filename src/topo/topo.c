@@ -74,6 +74,24 @@ static void describe_host(copse__topo *topo) {
                       copse__file_exists("/run/.containerenv");
 }
 
+/* One line for all the cards that no driver shows: a machine may have many. */
+static void warn_silent(copse__topo *topo) {
+    char list[200] = "";
+    size_t count = 0, used = 0;
+    for (size_t p = 0; p < topo->physical_count; p++) {
+        const copse__physical *physical = &topo->physicals[p];
+        if (physical->preferred >= 0)
+            continue;
+        if (count < 3)
+            used += copse__put(list + used, sizeof list - used, "%s%s (%s)",
+                               count ? ", " : "", physical->id, physical->name);
+        count++;
+    }
+    if (count > 0)
+        copse__topo_warn(topo, "NO_HANDLE", "no OpenCL driver shows %s%s: install one",
+                         list, count > 3 ? " and more" : "");
+}
+
 static void warn_unknown(copse__topo *topo) {
     size_t pci = 0;
     for (size_t i = 0; i < topo->node_count; i++)
@@ -82,18 +100,15 @@ static void warn_unknown(copse__topo *topo) {
         copse__topo_warn(topo, "NO_PCI",
                          "this system shows no PCI devices (/sys may be hidden): where "
                          "the devices sit is not known");
-    for (size_t p = 0; p < topo->physical_count; p++) {
+    for (size_t p = 0; pci > 0 && p < topo->physical_count; p++) {
         const copse__physical *physical = &topo->physicals[p];
-        if (physical->preferred < 0)
-            copse__topo_warn(topo, "NO_HANDLE",
-                             "%s (%s) is shown by no OpenCL driver: install one for it",
-                             physical->id, physical->name);
-        else if (physical->has_pci && physical->node < 0 && pci > 0)
+        if (physical->has_pci && physical->node < 0)
             copse__topo_warn(topo, "NO_SUCH_ADDRESS",
                              "%s: the system shows no PCI device at the address that its "
                              "driver says",
                              physical->id);
     }
+    warn_silent(topo);
 }
 
 copse_status copse__topo_open(copse__topo **out, const copse__topo_options *options,

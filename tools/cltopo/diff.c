@@ -91,6 +91,13 @@ static void add_handle(facts *all, const copse__topo *topo, const char *device,
     add_extensions(all, key, h->extensions);
 }
 
+static void add_path(facts *all, const copse__topo *topo, size_t p, size_t q) {
+    copse__path_kind kind = copse__device_path(topo, p, q);
+    if (kind != COPSE__PATH_UNKNOWN)
+        add_fact(all, copse__path_name(kind), "device %s / path to %s",
+                 topo->physicals[p].id, topo->physicals[q].id);
+}
+
 static void add_devices(facts *all, const copse__topo *topo) {
     for (size_t p = 0; p < topo->physical_count; p++) {
         const copse__physical *d = &topo->physicals[p];
@@ -104,8 +111,7 @@ static void add_devices(facts *all, const copse__topo *topo) {
         add_number(all, key, "link max_generation", d->link.max_generation);
         add_number(all, key, "link width", d->link.width);
         for (size_t q = p + 1; q < topo->physical_count; q++)
-            add_fact(all, copse__path_name(copse__device_path(topo, p, q)),
-                     "path %s to %s", d->id, topo->physicals[q].id);
+            add_path(all, topo, p, q);
     }
     for (size_t i = 0; i < topo->handle_count; i++)
         add_handle(all, topo, topo->physicals[topo->handles[i].physical].id,
@@ -155,6 +161,43 @@ static int read_facts(facts *all, const char *path) {
     return EXIT_OK;
 }
 
+/* "device X / P#0" of "device X / P#0 / driver": what a fact belongs to. */
+static size_t group_length(const char *key) {
+    const char *last = NULL;
+    for (const char *at = key; (at = strstr(at, " / ")) != NULL; at += 3)
+        last = at;
+    return last ? (size_t)(last - key) : strlen(key);
+}
+
+static bool has_group(const facts *all, const char *key, size_t length) {
+    for (size_t i = 0; i < all->count; i++) {
+        const char *other = all->items[i].key;
+        if (!strncmp(other, key, length) &&
+            (!other[length] || !strncmp(other + length, " / ", 3)))
+            return true;
+    }
+    return false;
+}
+
+/* The index after the fact at i and, where the other report has nothing of its group, after
+ * the rest of the group: a device that is gone is one change, not twenty. */
+static size_t skip_group(const facts *all, size_t i, const facts *other, char *key,
+                         size_t capacity) {
+    const char *first = all->items[i].key, *outer = strstr(first, " / ");
+    size_t length = group_length(first), end = i + 1;
+    /* The outermost group that is missing: the device, before one of its handles. */
+    if (outer && !has_group(other, first, (size_t)(outer - first)))
+        length = (size_t)(outer - first);
+    copse__put(key, capacity, "%s", first);
+    if (has_group(other, first, length))
+        return end;
+    copse__put(key, capacity, "%.*s", (int)length, first);
+    while (end < all->count && !strncmp(all->items[end].key, first, length) &&
+           !strncmp(all->items[end].key + length, " / ", 3))
+        end++;
+    return end;
+}
+
 static void add_change(table *t, const char *change, const char *key, const char *a,
                        const char *b) {
     table_row(t);
@@ -169,6 +212,7 @@ int run_diff(session *s) {
         {"change", "change"}, {"key", "what"}, {"a", "A"}, {"b", "B"}, {NULL, NULL}};
     facts a = {0}, b = {0};
     table t;
+    char key[512];
     if (s->options->format == FORMAT_DOT || s->options->format == FORMAT_SVG)
         return refuse_format(s);
     int code = read_facts(&a, s->options->operands[0]);
@@ -183,11 +227,13 @@ int run_diff(session *s) {
                     : j == b.count ? -1
                                    : strcmp(a.items[i].key, b.items[j].key);
         if (order < 0) {
-            add_change(&t, "removed", a.items[i].key, a.items[i].value, "");
-            i++;
+            size_t next = skip_group(&a, i, &b, key, sizeof key);
+            add_change(&t, "removed", key, next == i + 1 ? a.items[i].value : "", "");
+            i = next;
         } else if (order > 0) {
-            add_change(&t, "added", b.items[j].key, "", b.items[j].value);
-            j++;
+            size_t next = skip_group(&b, j, &a, key, sizeof key);
+            add_change(&t, "added", key, "", next == j + 1 ? b.items[j].value : "");
+            j = next;
         } else {
             if (strcmp(a.items[i].value, b.items[j].value) != 0)
                 add_change(&t, "changed", a.items[i].key, a.items[i].value,

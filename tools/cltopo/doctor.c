@@ -106,7 +106,7 @@ int run_doctor(session *s) {
     const copse__topo *topo = s->topo;
     table t;
     char text[600], what[400];
-    size_t usable = 0;
+    size_t usable = 0, working = 0;
     if (s->options->format == FORMAT_DOT || s->options->format == FORMAT_SVG)
         return refuse_format(s);
     table_begin(&t, columns);
@@ -127,13 +127,15 @@ int run_doctor(session *s) {
     int code = table_write(&t, s, "icds");
     for (size_t i = 0; i < topo->handle_count; i++)
         usable += copse__handle_usable(&topo->handles[i]);
+    for (size_t i = 0; i < topo->icd_count; i++)
+        working += topo->icds[i].status == COPSE__ICD_OK;
     if (s->options->format != FORMAT_TEXT || code != EXIT_OK)
         return code;
+    copse__text_add(&s->out, "\n");
     for (size_t i = 0; i < topo->icd_count; i++) {
         remedy(&topo->icds[i], text, sizeof text);
         if (text[0])
-            copse__text_add(&s->out, "%s%s: %s\n", i == 0 ? "\n" : "", topo->icds[i].file,
-                            text);
+            copse__text_add(&s->out, "%s: %s\n", topo->icds[i].file, text);
     }
     for (size_t i = 0; i < topo->warning_count; i++)
         if (strncmp(topo->warnings[i].code, "ICD_", 4) != 0)
@@ -146,8 +148,9 @@ int run_doctor(session *s) {
                             h->available == 0 ? "its driver says not available"
                                               : "its driver has no compiler");
     }
-    copse__text_add(&s->out, "\n%zu of %zu driver%s found; %zu usable device handle%s\n",
-                    topo->icd_count, topo->icd_count, topo->icd_count == 1 ? "" : "s",
-                    usable, usable == 1 ? "" : "s");
+    copse__text_add(
+        &s->out, "%zu driver%s installed, %zu of them work; %zu usable device handle%s\n",
+        topo->icd_count, topo->icd_count == 1 ? "" : "s", working, usable,
+        usable == 1 ? "" : "s");
     return EXIT_OK;
 }
