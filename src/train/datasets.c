@@ -69,6 +69,7 @@ copse_status copse__datasets_open(copse__datasets *out, const copse__config *con
                                        copse_dataset_count(out->test), err),
                    fail);
         out->validation_name = "test";
+        out->validation_is_test = true;
     }
     copse_dataset *first = out->train  ? out->train
                            : out->test ? out->test

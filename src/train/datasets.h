@@ -10,8 +10,9 @@
 typedef struct copse__datasets {
     copse_dataset *train, *validation, *test;
     const char
-        *validation_name; /* "validation", "validation_split", "test"; NULL: none */
-    size_t classes;       /* labels must be below; 0: not classes, or not known */
+        *validation_name;    /* "validation", "validation_split", "test"; NULL: none */
+    bool validation_is_test; /* the same samples */
+    size_t classes;          /* labels must be below; 0: not classes, or not known */
 } copse__datasets;
 
 /* Opens what training needs (need_train), or evaluation alone: the test set or, where there is none,

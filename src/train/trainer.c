@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/selftest.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -113,6 +114,7 @@ out:
 typedef struct opening {
     copse__trainer *trainer;
     copse__device_options device;
+    bool selftest;
 } opening;
 
 /* The largest shard a replica may get: of a training batch its own; of an evaluation batch of another
@@ -126,8 +128,13 @@ static size_t largest_shard(const copse__trainer *t, size_t rank) {
 static copse_status open_one(size_t rank, void *user, copse_error *err) {
     const opening *o = user;
     copse__trainer *t = o->trainer;
-    return copse__replica_open(&t->replicas[rank], rank, &t->choices[rank], &o->device,
-                               &t->network, largest_shard(t, rank), t->training, err);
+    copse_status status =
+        copse__replica_open(&t->replicas[rank], rank, &t->choices[rank], &o->device,
+                            &t->network, largest_shard(t, rank), t->training, err);
+    if (status != COPSE_OK || !o->selftest || t->choices[rank].api == COPSE__API_HOST)
+        return status; /* the host is what the others are compared with */
+    copse__selftest_options quick = {.level = COPSE__SELFTEST_QUICK, .seed = 1};
+    return copse__selftest_run(t->replicas[rank].device, &quick, NULL, NULL, err);
 }
 
 static copse_status plan_one(size_t rank, void *user, copse_error *err) {
@@ -218,8 +225,9 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
     opening o = {.trainer = t,
                  .device = {.profile = options->profile,
                             .cache_folder = cache,
-                            .providers = options->providers}};
-    tell(t, "opening the devices");
+                            .providers = options->providers},
+                 .selftest = options->selftest};
+    tell(t, "opening and checking the devices");
     COPSE__TRY(copse__workers_run(t->workers, open_one, &o, NULL, err), out);
     COPSE__TRY(make_layout(t, err), out);
     COPSE__TRY(copse__workers_run(t->workers, plan_one, &o, NULL, err), out);

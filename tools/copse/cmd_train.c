@@ -1,88 +1,148 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "session.h"
 
-enum { OPT_STEPS = OPT_OWN };
-
 static const tool_option options[] = {
+    {OPT_OUT, "out", 'o', "DIR", "The run's folder (default: runs/NAME-DATE, a new one)"},
     OPTION_DEVICES,
     OPTION_SET,
+    {OPT_RESUME, "resume", 'r', NULL,
+     "Go on from the latest checkpoint in the folder of --out"},
+    {OPT_DRY_RUN, "dry-run", 'n', NULL,
+     "Check the configuration, the data and the devices; train nothing"},
+    {OPT_NO_SELFTEST, "no-selftest", 0, NULL,
+     "Skip the quick check of each device's kernels"},
+    OPTION_ISOLATE,
     OPTION_QUIET,
     OPTION_VERBOSE,
-    OPTION_ISOLATE,
-    {OPT_OUT, "out", 'o', "DIR", "The run folder (default runs/NAME-DATE)"},
-    {OPT_DRY_RUN, "dry-run", 'n', NULL, "Check everything, train nothing"},
-    {OPT_NO_SELFTEST, "no-selftest", 0, NULL, "Skip the check of each device's kernels"},
 };
 
 static const tool_command command = {
     .program = "copse train",
     .usage = "CONFIG [options]",
     .summary =
-        "Trains the network that CONFIG describes, on every device or on those named.",
+        "Trains the network that CONFIG describes, on every GPU and accelerator of the "
+        "machine\n(where there is none, on its CPU), or on the devices named. Prints "
+        "the test result on\nstdout; Ctrl-C finishes the step, saves and leaves with "
+        "130.",
     .options = options,
     .option_count = COPSE__COUNT(options),
     .least_operands = 1,
     .most_operands = 1,
 };
 
-static copse_status on_step(void *user, const copse__progress *now, copse_error *err) {
-    (void)err;
-    copse_session *s = user;
-    progress_step(&s->progress, now);
-    return COPSE_OK;
-}
-static copse_status on_epoch(void *user, const copse__epoch_report *report,
-                             copse_error *err) {
-    (void)err;
-    copse_session *s = user;
-    progress_epoch(&s->progress, report, s->config->train.epochs);
-    return COPSE_OK;
-}
-static void on_prepare(void *user, const char *what) {
-    copse_session *s = user;
-    progress_notice(&s->progress, what);
-}
-static void on_evaluate(void *user, const copse__progress *now) {
-    copse_session *s = user;
-    progress_step(&s->progress, now);
+typedef struct train_options {
+    const char *out;
+    bool resume, dry_run;
+} train_options;
+
+static bool take(void *user, int id, const char *value) {
+    train_options *o = user;
+    if (id == OPT_OUT)
+        o->out = value;
+    o->resume |= id == OPT_RESUME;
+    o->dry_run |= id == OPT_DRY_RUN;
+    return true;
 }
 
-static int run(const copse_session_options *opening) {
+/* ---- Hooks ----------------------------------------------------------------------------- */
+
+static copse_status on_step(void *user, const copse__progress *now, copse_error *err) {
+    copse_session *s = user;
+    progress_step(&s->progress, now);
+    return copse__run_step(s->run, now, err);
+}
+
+static copse_status on_epoch(void *user, const copse__epoch_report *report,
+                             copse_error *err) {
+    copse_session *s = user;
+    s->last_epoch = *report;
+    progress_epoch(&s->progress, report, s->config->train.epochs);
+    return copse__run_epoch(s->run, report, err);
+}
+
+static const copse__trainer_hooks hooks = {.on_step = on_step,
+                                           .on_epoch = on_epoch,
+                                           .on_evaluate = copse_session_on_evaluate,
+                                           .on_prepare = copse_session_on_prepare};
+
+/* ---- The run --------------------------------------------------------------------------- */
+
+/* The score on the test set; the last validation's where that was the test set after the last step. */
+static copse_status test(copse_session *s, copse__score *score, copse_error *err) {
+    const copse__epoch_report *last = &s->last_epoch;
+    if (last->validated && last->validation_name == s->sets.validation_name &&
+        s->sets.validation_is_test &&
+        last->step == copse__trainer_position(s->trainer).step) {
+        *score = last->validation;
+        return COPSE_OK;
+    }
+    return copse__trainer_evaluate(s->trainer, s->sets.test, "test", score, err);
+}
+
+static copse_status train(copse_session *s, copse_error *err) {
+    copse_error why = {0}, end_error = {0};
+    copse__score score = {0};
+    copse_status status = copse__run_start(s->run, s->trainer, err);
+    if (status != COPSE_OK)
+        return status;
+    bool tested = false;
+    status = copse__trainer_fit(s->trainer, &why);
+    if (status == COPSE_OK && s->sets.test) {
+        status = test(s, &score, &why);
+        tested = status == COPSE_OK;
+    }
+    progress_clear(&s->progress);
+    copse_status ended =
+        copse__run_end(s->run, status, &why, tested ? &score : NULL, &end_error);
+    if (tested)
+        printf("test: loss %.4f, accuracy %.4f over %llu samples\n",
+               copse__score_loss(&score), copse__score_accuracy(&score),
+               (unsigned long long)score.samples);
+    if (status == COPSE_INTERRUPTED)
+        fprintf(stderr, "copse: %s; go on with: copse train %s --out %s --resume\n",
+                why.text, s->config->path, copse__run_path(s->run));
+    *err = status != COPSE_OK ? why : end_error;
+    return status != COPSE_OK ? status : ended;
+}
+
+static int run(copse_session_options *opening, const train_options *o) {
     copse_error error = {0};
     copse_session session;
+    opening->only_check = o->dry_run;
+    opening->run = o->dry_run  ? COPSE_RUN_NONE
+                   : o->resume ? COPSE_RUN_RESUME
+                               : COPSE_RUN_NEW;
+    opening->run_path = o->out;
     if (copse_session_open(&session, opening, &error) != COPSE_OK)
         return copse_report(&error);
     copse_session_print_devices(&session, opening->quiet);
-    copse_session_catch_signals(&session);
-    copse_status status = copse__trainer_fit(session.trainer, &error);
-    copse__score score = {0};
-    if (status == COPSE_OK)
-        status = copse__trainer_evaluate(session.trainer, session.sets.test, "test",
-                                         &score, &error);
-    progress_clear(&session.progress);
-    if (status == COPSE_OK)
-        printf("test loss %.4f accuracy %.4f\n", copse__score_loss(&score),
-               copse__score_accuracy(&score));
-    uint64_t hash = 0;
-    if (status == COPSE_OK)
-        status = copse__trainer_hash(session.trainer, &hash, &error);
-    printf("hash %016lx\n", (unsigned long)hash);
+    copse_status status = COPSE_OK;
+    if (!o->dry_run) {
+        copse_session_catch_signals(&session);
+        status = train(&session, &error);
+        if (!opening->quiet)
+            fprintf(stderr, "run folder: %s\n", copse__run_path(session.run));
+    }
     copse_session_close(&session);
-    return status == COPSE_OK ? 0 : copse_report(&error);
+    return status == COPSE_OK            ? 0
+           : status == COPSE_INTERRUPTED ? copse_exit_code(status)
+                                         : copse_report(&error);
 }
 
 int copse_cmd_train(int argc, char **argv) {
-    copse__trainer_hooks hooks = {on_step, on_epoch, on_evaluate, on_prepare, NULL};
+    train_options o = {0};
     copse_session_options opening = {
         .isolate = true, .selftest = true, .training = true, .hooks = &hooks};
-    int code = copse_session_parse(&command, argc, argv, &opening, NULL, NULL);
+    int code = copse_session_parse(&command, argc, argv, &opening, take, &o);
+    if (code < 0 && o.resume && !o.out) {
+        tool_complain(&command, "--resume needs --out DIR, the run to go on with");
+        code = 2;
+    }
     if (code < 0)
-        code = run(&opening);
+        code = run(&opening, &o);
     copse_session_options_free(&opening);
     return code;
 }

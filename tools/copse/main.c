@@ -11,8 +11,11 @@ static const struct {
     const char *summary;
 } commands[] = {
     {"train", copse_cmd_train, "Train the network of a configuration"},
+    {"eval", copse_cmd_eval, "Loss and metrics of a trained network on its test set"},
+    {"predict", copse_cmd_predict, "Outputs of a trained network for samples of a file"},
     {"summary", copse_cmd_summary, "Layers, shapes, parameters, memory"},
     {"devices", copse_cmd_devices, "What --devices can name"},
+    {"selftest", copse_cmd_selftest, "Every kernel on each device against the host"},
 };
 
 static void print_help(FILE *to) {

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -101,6 +102,7 @@ int copse_session_parse(const tool_command *command, int argc, char **argv,
         }
     }
     copse_log_to_stderr(options->verbose ? COPSE_LOG_DEBUG : COPSE_LOG_WARN);
+    options->operand = parser.operands[0];
     if (id != TOOL_END)
         code = id == TOOL_DONE ? 0 : 2;
     else if (copse_find_config(&options->config_path, parser.operands[0], &error) !=
@@ -133,6 +135,66 @@ static copse_status open_input(copse_session *s, const char *path, copse_error *
     return copse_dataset_open(&s->sets.test, &source, err);
 }
 
+void copse_session_on_prepare(void *user, const char *what) {
+    copse_session *s = user;
+    progress_notice(&s->progress, what);
+}
+
+void copse_session_on_evaluate(void *user, const copse__progress *now) {
+    copse_session *s = user;
+    progress_step(&s->progress, now);
+}
+
+/* A wrong model is found before any device is touched. */
+static copse_status check_model(const copse_session *s, bool training, copse_error *err) {
+    copse__graph *graph;
+    copse_status status = copse__trainer_build_graph(
+        &graph, s->config, &s->sets, (size_t)s->config->train.batch, training, err);
+    if (status == COPSE_OK)
+        copse__graph_free(graph);
+    return status;
+}
+
+static copse_status open_trainer(copse_session *s, const copse_session_options *options,
+                                 copse_error *err) {
+    copse__trainer_hooks hooks =
+        options->hooks ? *options->hooks : (copse__trainer_hooks){0};
+    hooks.user = s;
+    copse__trainer_options opening = {.choices = s->devices.choices,
+                                      .choice_count = s->devices.count,
+                                      .training = options->training,
+                                      .selftest = options->selftest,
+                                      .hooks = &hooks};
+    if (s->run)
+        opening.shards = copse__run_shards(s->run, s->devices.choices, s->devices.count);
+    copse_status status =
+        copse__trainer_open(&s->trainer, s->config, &s->sets, &opening, err);
+    progress_clear(&s->progress);
+    return status;
+}
+
+/* Weights of --checkpoint, or of the named run's latest checkpoint. */
+static copse_status load_weights(copse_session *s, const copse_session_options *options,
+                                 copse_error *err) {
+    char *found = NULL;
+    const char *path = options->checkpoint;
+    copse_status status = COPSE_OK;
+    if (!path) {
+        struct stat info;
+        if (stat(options->operand, &info) != 0 || !S_ISDIR(info.st_mode))
+            return copse__fail(err, COPSE_INVALID, 0, options->operand,
+                               "a configuration has no weights; name a run folder, or "
+                               "--checkpoint FILE");
+        status = copse__run_folder_find(options->operand, COPSE__CHECKPOINT_LATEST,
+                                        &found, err);
+        path = found;
+    }
+    if (status == COPSE_OK)
+        status = copse__run_load_weights(s->trainer, path, err);
+    free(found);
+    return status;
+}
+
 copse_status copse_session_open(copse_session *s, const copse_session_options *options,
                                 copse_error *err) {
     copse_status status;
@@ -147,29 +209,19 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
     else
         COPSE__TRY(copse__datasets_open(&s->sets, s->config, options->training, err),
                    fail);
-    /* A wrong model is found before any device is touched. */
-    copse__graph *graph;
-    COPSE__TRY(copse__trainer_build_graph(&graph, s->config, &s->sets,
-                                          (size_t)s->config->train.batch,
-                                          options->training, err),
-               fail);
-    copse__graph_free(graph);
+    COPSE__TRY(check_model(s, options->training, err), fail);
     COPSE__TRY(copse_devices_open(&s->devices, wanted_devices(s, options),
                                   options->isolate, err),
                fail);
     if (options->only_check)
         return COPSE_OK;
-    copse__trainer_hooks hooks =
-        options->hooks ? *options->hooks : (copse__trainer_hooks){0};
-    hooks.user = s;
-    copse__trainer_options opening = {.choices = s->devices.choices,
-                                      .choice_count = s->devices.count,
-                                      .training = options->training,
-                                      .selftest = options->selftest,
-                                      .hooks = &hooks};
-    COPSE__TRY(copse__trainer_open(&s->trainer, s->config, &s->sets, &opening, err),
-               fail);
-    progress_clear(&s->progress);
+    if (options->run != COPSE_RUN_NONE)
+        COPSE__TRY(copse__run_open(&s->run, s->config, options->run_path,
+                                   options->run == COPSE_RUN_RESUME, err),
+                   fail);
+    COPSE__TRY(open_trainer(s, options, err), fail);
+    if (options->need_weights)
+        COPSE__TRY(load_weights(s, options, err), fail);
     return COPSE_OK;
 fail:
     progress_clear(&s->progress);
@@ -179,6 +231,7 @@ fail:
 
 void copse_session_close(copse_session *s) {
     signalled_trainer = NULL;
+    copse__run_close(s->run);
     copse__trainer_close(s->trainer);
     copse_devices_close(&s->devices);
     copse__datasets_close(&s->sets);

@@ -5,6 +5,7 @@
 #include "command.h"
 #include "progress.h"
 #include "train/datasets.h"
+#include "train/run.h"
 #include "train/trainer.h"
 
 /* What train, eval and predict have in common: a configuration, its data, the devices and a trainer
@@ -14,15 +15,28 @@ typedef struct copse_session {
     copse__datasets sets;
     copse_devices devices;
     copse__trainer *trainer;
+    copse__run *run; /* NULL: no run folder */
     progress progress;
+    copse__epoch_report last_epoch;
 } copse_session;
 
+typedef enum copse_run_mode {
+    COPSE_RUN_NONE,
+    COPSE_RUN_NEW,
+    COPSE_RUN_RESUME
+} copse_run_mode;
+
 typedef struct copse_session_options {
-    char *config_path; /* owned */
+    char *config_path;   /* owned */
+    const char *operand; /* as typed: a run folder or a configuration */
     copse_overrides overrides;
     const char *devices; /* NULL: the configuration's, else the default */
     bool isolate, selftest, training, quiet, verbose;
     bool only_check; /* everything but opening the trainer */
+    copse_run_mode run;
+    const char *run_path;   /* NULL: a new folder under runs/ */
+    bool need_weights;      /* load them: from checkpoint, or the run's latest */
+    const char *checkpoint; /* NULL: the latest of the run that was named */
     const char
         *predict_input; /* a file to read samples from instead of the configured sets */
     const copse__trainer_hooks *hooks; /* user is the session */
@@ -42,6 +56,10 @@ void copse_session_options_free(copse_session_options *options);
 copse_status copse_session_open(copse_session *out, const copse_session_options *options,
                                 copse_error *err);
 void copse_session_close(copse_session *session);
+
+/* Hooks that show progress; user is the session. */
+void copse_session_on_prepare(void *user, const char *what);
+void copse_session_on_evaluate(void *user, const copse__progress *now);
 
 /* One line a replica: label, name, driver, shard. On stderr, unless quiet. */
 void copse_session_print_devices(const copse_session *session, bool quiet);

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/run_plan.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "io/json.h"
+#include "train/trainer_private.h"
+
+#define MAX_PLAN_BYTES ((size_t)4 << 20)
+
+/* ---- Writing --------------------------------------------------------------------------- */
+
+static void write_text(copse__text *out, const char *key, const char *value) {
+    copse__text_add(out, "\"%s\": ", key);
+    copse__json_text(out, value);
+}
+
+static void write_providers(copse__text *out, const copse__replica *r) {
+    const copse__graph *graph = r->train_graph ? r->train_graph : r->eval_graph;
+    const copse__program *program = r->train ? r->train : r->eval;
+    copse__text_add(out, ",\n      \"providers\": {");
+    for (size_t n = 0; n < graph->node_count; n++) {
+        copse__text_add(out, "%s\n        ", n ? "," : "");
+        copse__json_text(out, graph->nodes[n].name);
+        copse__text_add(out, ": ");
+        copse__json_text(out, copse__program_provider(program, n));
+    }
+    copse__text_add(out, "\n      }");
+}
+
+copse_status copse__trainer_plan(copse__trainer *t, copse__text *out, copse_error *err) {
+    copse__text_add(out,
+                    "{\n  \"schema\": \"copse-plan/1\",\n  \"batch\": %zu,\n"
+                    "  \"parameters\": %zu,\n  \"buckets\": [",
+                    t->batch, copse__trainer_main_graph(t)->parameter_count);
+    for (size_t b = 0; b < t->layout->bucket_count; b++)
+        copse__text_add(out, "%s%zu", b ? ", " : "", t->layout->buckets[b].elements);
+    copse__text_add(out, "],\n  \"replicas\": [");
+    for (size_t r = 0; r < t->replica_count; r++) {
+        const copse__device_choice *c = &t->choices[r];
+        copse__text_add(out, "%s\n    { ", r ? "," : "");
+        write_text(out, "device", c->label);
+        copse__text_add(out, ", ");
+        write_text(out, "name", c->name);
+        copse__text_add(out, ", ");
+        write_text(out, "platform", c->platform_name);
+        copse__text_add(out, ", ");
+        write_text(out, "driver", c->driver);
+        copse__text_add(out, ", \"shard\": %zu", t->shards[r]);
+        write_providers(out, &t->replicas[r]);
+        copse__text_add(out, "\n    }");
+    }
+    copse__text_add(out, "\n  ]\n}\n");
+    return copse__text_check(out, err);
+}
+
+/* ---- Reading --------------------------------------------------------------------------- */
+
+struct copse__run_plan {
+    json_t *replicas;
+    size_t count;
+    size_t *shards;
+};
+
+static copse_status parse(copse__run_plan *plan, const char *path, const char *data,
+                          size_t bytes, copse_error *err) {
+    json_error_t why;
+    json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &why);
+    json_t *replicas = json_object_get(root, "replicas");
+    copse_status status = COPSE_OK;
+    if (!json_is_array(replicas) || json_array_size(replicas) == 0) {
+        status = copse__fail(err, COPSE_FORMAT, 0, path,
+                             "it is no plan of a run%s%s; remove it, and the run is "
+                             "planned anew",
+                             root ? "" : ": ", root ? "" : why.text);
+        goto out;
+    }
+    plan->count = json_array_size(replicas);
+    COPSE__TRY(copse__calloc(&plan->shards, plan->count, sizeof *plan->shards, err), out);
+    for (size_t r = 0; r < plan->count; r++) {
+        json_t *shard = json_object_get(json_array_get(replicas, r), "shard");
+        if (!json_is_integer(shard) || json_integer_value(shard) < 0) {
+            status =
+                copse__fail(err, COPSE_FORMAT, 0, path,
+                            "replica %zu has no shard; remove the file, and the run is "
+                            "planned anew",
+                            r);
+            goto out;
+        }
+        plan->shards[r] = (size_t)json_integer_value(shard);
+    }
+    plan->replicas = json_incref(replicas);
+out:
+    json_decref(root);
+    return status;
+}
+
+copse_status copse__run_plan_load(copse__run_plan **out, const copse__run_folder *folder,
+                                  copse_error *err) {
+    copse_status status;
+    char *path = NULL, *data = NULL;
+    size_t bytes;
+    copse__run_plan *plan = NULL;
+    *out = NULL;
+    COPSE__TRY(copse__run_folder_file(folder, "plan.json", &path, err), out);
+    if (!copse__file_exists(path))
+        goto out;
+    COPSE__TRY(copse__file_read(&data, &bytes, path, MAX_PLAN_BYTES, err), out);
+    COPSE__TRY(copse__calloc(&plan, 1, sizeof *plan, err), out);
+    COPSE__TRY(parse(plan, path, data, bytes, err), out);
+    *out = plan;
+    plan = NULL;
+out:
+    copse__run_plan_free(plan);
+    free(data);
+    free(path);
+    return status;
+}
+
+void copse__run_plan_free(copse__run_plan *plan) {
+    if (!plan)
+        return;
+    json_decref(plan->replicas);
+    free(plan->shards);
+    free(plan);
+}
+
+static bool same_text(json_t *replica, const char *key, const char *value) {
+    const char *recorded = json_string_value(json_object_get(replica, key));
+    return recorded && strcmp(recorded, value) == 0;
+}
+
+const size_t *copse__run_plan_match(const copse__run_plan *plan,
+                                    const copse__device_choice *choices,
+                                    size_t choice_count) {
+    if (plan->count != choice_count)
+        return NULL;
+    for (size_t r = 0; r < choice_count; r++) {
+        json_t *replica = json_array_get(plan->replicas, r);
+        if (!same_text(replica, "device", choices[r].label) ||
+            !same_text(replica, "name", choices[r].name) ||
+            !same_text(replica, "driver", choices[r].driver))
+            return NULL;
+    }
+    return plan->shards;
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_TRAIN_RUN_PLAN_H
+#define COPSE_TRAIN_RUN_PLAN_H
+
+#include "topo/select.h"
+#include "train/run_folder.h"
+
+/* A run's plan.json: on which devices with which shards it ran. */
+typedef struct copse__run_plan copse__run_plan;
+
+/* *out is NULL where the folder has none. COPSE_FORMAT where it is damaged. */
+copse_status copse__run_plan_load(copse__run_plan **out, const copse__run_folder *folder,
+                                  copse_error *err);
+void copse__run_plan_free(copse__run_plan *plan);
+
+/* The recorded shards, by rank, where these are the recorded devices (label, name and driver, in
+ * order); else NULL. Borrowed. */
+const size_t *copse__run_plan_match(const copse__run_plan *plan,
+                                    const copse__device_choice *choices,
+                                    size_t choice_count);
+
+#endif
