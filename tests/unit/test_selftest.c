@@ -122,7 +122,7 @@ static double error_between(float got, float want, copse__tolerance tolerance) {
 }
 
 START_TEST(test_compare_floats_nan_and_infinity_never_pass) {
-    const copse__tolerance loose = {1, 1}, exact = {0, 0};
+    const copse__tolerance loose = {1, 1, 0}, exact = {0, 0, 0};
     ck_assert(error_between(NAN, 1, loose) > 1);
     ck_assert(error_between(1, NAN, loose) > 1);
     ck_assert(error_between(INFINITY, 1, loose) > 1);
@@ -133,8 +133,8 @@ START_TEST(test_compare_floats_nan_and_infinity_never_pass) {
     ck_assert(error_between(1, nextafterf(1, 2), exact) > 1);
     ck_assert(error_between(0.0f, -0.0f, exact) > 1);
     ck_assert(error_between(0.0f, -0.0f, loose) == 0);
-    ck_assert(error_between(1.05f, 1, (copse__tolerance){0.1, 0}) < 1);
-    ck_assert(error_between(1.2f, 1, (copse__tolerance){0.1, 0}) > 1);
+    ck_assert(error_between(1.05f, 1, (copse__tolerance){0.1, 0, 0}) < 1);
+    ck_assert(error_between(1.2f, 1, (copse__tolerance){0.1, 0, 0}) > 1);
 }
 END_TEST
 

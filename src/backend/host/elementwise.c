@@ -3,7 +3,7 @@
 #include <philox.clh>
 
 #include "backend/host/host.h"
-#include "base/mem.h"
+#include "base/half.h"
 
 /* One half of the elementwise operations' arguments suits all of them. */
 typedef struct elements {
@@ -174,15 +174,6 @@ void copse__host_add(const copse__host_call *call) {
     copse__host_for(call, copse__host_output_elements(call, 0), 2, add_body, &v);
 }
 
-static double from_half(uint16_t bits) {
-    int exponent = bits >> 10 & 31;
-    double fraction = bits & 1023;
-    double size = exponent == 31  ? (fraction > 0 ? (double)NAN : (double)INFINITY)
-                  : exponent == 0 ? ldexp(fraction, -24)
-                                  : ldexp(1024 + fraction, exponent - 25);
-    return bits & 0x8000 ? -size : size;
-}
-
 #define CAST_LOOP(type, convert)                                                         \
     do {                                                                                 \
         const type *raw = v->raw;                                                        \
@@ -209,7 +200,7 @@ static void cast_body(const void *context, size_t begin, size_t end) {
         CAST_LOOP(int32_t, (double));
         break;
     case COPSE_F16:
-        CAST_LOOP(uint16_t, from_half);
+        CAST_LOOP(uint16_t, (double)copse__half_to_float);
         break;
     case COPSE_F64:
         CAST_LOOP(double, (double));

@@ -20,7 +20,7 @@ static void add(copse__case_sink *sink, size_t i, bool from_logits, bool gradien
                  .out = {COPSE__CASE_ROWS(COPSE_F32, rows, 2), x}},
         .fill = {from_logits ? copse__case_uniform(-8, 8) : copse__case_uniform(0.1f, 1),
                  {.kind = COPSE__FILL_LABELS, .high = (float)classes}},
-        .scalars = {.loss_scale = 0.03125f}};
+        .scalars = {.loss_scale = 2}};
     made.spec.attrs.loss.from_logits = from_logits;
     made.spec.out[1].present = gradient;
     made.spec.in_place[1] = in_place ? 1 : 0;

@@ -28,7 +28,8 @@ static double largest_of(const float *values, size_t elements) {
  * themselves. */
 static double error_of(float got, float want, double largest,
                        copse__tolerance tolerance) {
-    bool exact = tolerance.relative <= 0 && tolerance.of_largest <= 0;
+    bool exact =
+        tolerance.relative <= 0 && tolerance.of_largest <= 0 && tolerance.absolute <= 0;
     if ((isnan(got) && isnan(want)) || memcmp(&got, &want, sizeof got) == 0)
         return 0;
     double difference = fabs((double)got - (double)want);
@@ -36,8 +37,8 @@ static double error_of(float got, float want, double largest,
         return INFINITY;
     if (difference <= 0) /* zeros of unlike sign */
         return 0;
-    double allowed =
-        tolerance.relative * fabs((double)want) + tolerance.of_largest * largest;
+    double allowed = tolerance.relative * fabs((double)want) +
+                     tolerance.of_largest * largest + tolerance.absolute;
     return allowed > 0 ? difference / allowed : INFINITY;
 }
 
