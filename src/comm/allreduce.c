@@ -203,27 +203,34 @@ static bool movers_left(copse__allreduce *engine) {
     }
 }
 
-static void finish_mover(copse__mover *mover, bool all_left) {
+/* False: it is stuck in its driver, and left there. */
+static bool finish_mover(copse__allreduce *engine, copse__mover *mover) {
     if (!mover->started)
-        return;
-    if (all_left || mover->exited)
+        return true;
+    pthread_mutex_lock(&engine->lock);
+    const bool exited = mover->exited;
+    pthread_mutex_unlock(&engine->lock);
+    if (exited)
         pthread_join(mover->thread, NULL);
     else
         pthread_detach(mover->thread);
+    return exited;
 }
 
-/* Everything but what a lost device's driver may still write to. */
+/* What a rank has of its own; of a lost device only what its driver cannot know. */
+static void close_rank(copse__rank *rank) {
+    if (copse__rank_lives(rank) && rank->slot_buffer != NULL)
+        rank->backend->buffer_free(rank->slot_buffer);
+    free(rank->parts);
+    free(rank->lift_fences);
+    free(rank->lower_fences);
+}
+
 static void destroy(copse__allreduce *engine) {
     for (size_t r = 0; r < engine->rank_count; r++) {
-        copse__rank *rank = &engine->ranks[r];
-        if (copse__rank_lives(rank) && rank->slot_buffer != NULL)
-            rank->backend->buffer_free(rank->slot_buffer);
-        free(rank->parts);
-        free(rank->lift_fences);
-        free(rank->lower_fences);
-        pthread_cond_destroy(&rank->waiter);
-        pthread_cond_destroy(&rank->lifter.wake);
-        pthread_cond_destroy(&rank->lowerer.wake);
+        pthread_cond_destroy(&engine->ranks[r].waiter);
+        pthread_cond_destroy(&engine->ranks[r].lifter.wake);
+        pthread_cond_destroy(&engine->ranks[r].lowerer.wake);
     }
     pthread_mutex_destroy(&engine->lock);
     pthread_cond_destroy(&engine->work);
@@ -248,8 +255,11 @@ void copse__allreduce_free(copse__allreduce *engine) {
     if (engine->watchdog_started)
         pthread_join(engine->watchdog, NULL);
     for (size_t r = 0; r < engine->rank_count; r++) {
-        finish_mover(&engine->ranks[r].lifter, all_left);
-        finish_mover(&engine->ranks[r].lowerer, all_left);
+        copse__rank *rank = &engine->ranks[r];
+        const bool lifter_left = finish_mover(engine, &rank->lifter);
+        const bool lowerer_left = finish_mover(engine, &rank->lowerer);
+        if (lifter_left && lowerer_left)
+            close_rank(rank);
     }
     if (all_left)
         destroy(engine);
@@ -461,6 +471,7 @@ copse_status copse__allreduce_drop(copse__allreduce *engine, size_t rank_index,
         goto out;
     }
     rank->dropped = true;
+    atomic_store(&rank->lost, true);
     if (engine->failing) {
         copse__engine_restart(engine);
     } else if (!is_idle(engine)) {

@@ -85,6 +85,7 @@ void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stag
             chunks = engine->buckets[bucket].chunk_count;
         }
         rank->failed = true;
+        atomic_store(&rank->lost, true);
         copse__fail(&rank->error, cause->status, cause->native,
                     copse__device_get(rank->device)->choice.label,
                     "all-reduce of step %llu, bucket %zu, chunk %llu of %llu, %s of rank "

@@ -3,6 +3,7 @@
 #define COPSE_COMM_ENGINE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "comm/allreduce.h"
 #include "comm/sum.h"
@@ -72,6 +73,7 @@ typedef struct copse__rank {
     uint64_t arrived, delivered; /* chunks, in this attempt */
     bool dropped;
     bool failed;       /* quarantined: no further call to its device */
+    atomic_bool lost;  /* either; also read without the lock, between two device calls */
     bool told;         /* its wait has returned the attempt's failure */
     copse_error error; /* of `failed` */
     pthread_cond_t waiter;

@@ -35,15 +35,27 @@ static bool must_leave(const copse__rank *rank) {
     return !copse__rank_lives(rank) || rank->engine->quit;
 }
 
+/* Outside the lock, after a call: the device may have been lost meanwhile, by what another
+ * thread met, and then nothing of it is touched again. */
+static void free_fence(copse__rank *rank, copse__fence *fence) {
+    if (!atomic_load(&rank->lost))
+        rank->backend->fence_free(fence);
+}
+
 /* Waits for a fence and frees it. */
-static copse_status take_fence(const copse__rank *rank, copse__fence *fence,
+static copse_status take_fence(copse__rank *rank, copse__fence *fence,
                                copse_error *error) {
-    if (fence == NULL)
+    if (fence == NULL || atomic_load(&rank->lost))
         return COPSE_OK;
     copse_status status = rank->backend->fence_wait(fence, UINT64_MAX, error);
-    if (status == COPSE_OK) /* else the device is lost: nothing of it is touched again */
-        rank->backend->fence_free(fence);
+    if (status == COPSE_OK)
+        free_fence(rank, fence);
     return status;
+}
+
+static copse_status flush(copse__rank *rank, copse__queue queue, copse_error *error) {
+    return atomic_load(&rank->lost) ? COPSE_OK
+                                    : rank->backend->flush(rank->device, queue, error);
 }
 
 /* What a mover has given to the device, by chunk number modulo the slots. */
@@ -137,7 +149,7 @@ static void lift_mapped(copse__rank *rank) {
     copse_status status = rank->backend->map(&mapped, rank->device, COPSE__QUEUE_DOWNLOAD,
                                              view, true, ready, &error);
     if (status == COPSE_OK)
-        rank->backend->fence_free(ready);
+        free_fence(rank, ready);
     call_end(rank, mover, status, &error);
     part->mapped = mapped;
     if (!may_move(rank))
@@ -166,7 +178,7 @@ static void lift_copied(copse__rank *rank, flight *air) {
         status = rank->backend->read(rank->device, COPSE__QUEUE_DOWNLOAD, slot, from,
                                      bytes, ready, &done, &error);
         if (status == COPSE_OK)
-            rank->backend->fence_free(ready);
+            free_fence(rank, ready);
         call_end(rank, mover, status, &error);
     } else {
         done = ready; /* nothing to read, but the sum may not overwrite it earlier */
@@ -186,11 +198,11 @@ static bool land_one(copse__rank *rank, copse__mover *mover, copse__stage stage,
     copse__fence *fence = air->fences[q % rank->engine->slot_count];
     copse_error error = {0};
     copse_status status = COPSE_OK;
-    const bool flush = air->unflushed;
+    const bool unflushed = air->unflushed;
     air->unflushed = false;
     call_begin(rank, mover, stage, q);
-    if (flush)
-        status = rank->backend->flush(rank->device, queue, &error);
+    if (unflushed)
+        status = flush(rank, queue, &error);
     if (status == COPSE_OK)
         status = take_fence(rank, fence, &error);
     call_end(rank, mover, status, &error);
@@ -286,7 +298,7 @@ static void lower_mapped(copse__rank *rank) {
     copse_status status = rank->backend->unmap(rank->device, COPSE__QUEUE_UPLOAD, view,
                                                mapped, &done, &error);
     if (status == COPSE_OK)
-        status = rank->backend->flush(rank->device, COPSE__QUEUE_UPLOAD, &error);
+        status = flush(rank, COPSE__QUEUE_UPLOAD, &error);
     if (status == COPSE_OK)
         status = take_fence(rank, done, &error);
     call_end(rank, mover, status, &error);
@@ -346,11 +358,11 @@ static void release_parts(copse__rank *rank) {
             status = rank->backend->unmap(rank->device, COPSE__QUEUE_UPLOAD, view, mapped,
                                           &done, &error);
         if (status == COPSE_OK && mapped != NULL)
-            status = rank->backend->flush(rank->device, COPSE__QUEUE_UPLOAD, &error);
+            status = flush(rank, COPSE__QUEUE_UPLOAD, &error);
         if (status == COPSE_OK)
             status = take_fence(rank, done, &error);
         if (status == COPSE_OK)
-            rank->backend->fence_free(ready);
+            free_fence(rank, ready);
         call_end(rank, &rank->lowerer, status, &error);
     }
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -18,13 +19,21 @@ void ranks_make_buffers(ranks *all) {
                           ->buffer_new(&all->buffers[r][b], all->devices[r],
                                        bytes > 0 ? bytes : 4, COPSE__MEMORY_DEVICE,
                                        &error));
+            all->host[r][b] = malloc(bytes + 4);
         }
 }
 
 void ranks_free_buffers(ranks *all) {
-    for (size_t r = 0; r < all->count; r++)
-        for (size_t b = 0; b < all->bucket_count; b++)
-            copse__backend_of(all->devices[r])->buffer_free(all->buffers[r][b]);
+    for (size_t r = 0; r < all->count; r++) {
+        const copse__backend *backend = copse__backend_of(all->devices[r]);
+        for (int q = 0; q < COPSE__QUEUE_COUNT; q++)
+            if (backend->finish(all->devices[r], (copse__queue)q, NULL) != COPSE_OK)
+                abort();
+        for (size_t b = 0; b < all->bucket_count; b++) {
+            backend->buffer_free(all->buffers[r][b]);
+            free(all->host[r][b]);
+        }
+    }
 }
 
 float ranks_value(size_t rank, uint64_t step, size_t bucket, size_t element) {
@@ -55,11 +64,10 @@ static copse_status play_step(const player *self, copse_error *error) {
     const size_t r = self->rank;
     copse__device *device = all->devices[r];
     const copse__backend *backend = copse__backend_of(device);
-    float *host[BUCKETS_MAX] = {0};
+    float **host = all->host[r];
     copse_status status = COPSE_OK;
     for (size_t b = 0; b < all->bucket_count && status == COPSE_OK; b++) {
         const size_t bytes = all->elements[b] * sizeof(float);
-        host[b] = malloc(bytes + 4);
         for (size_t e = 0; e < all->elements[b]; e++)
             host[b][e] = all->empty[r] ? NAN : ranks_value(r, self->step, b, e);
         copse__fence *ready = NULL;
@@ -73,12 +81,15 @@ static copse_status play_step(const player *self, copse_error *error) {
                 copse__allreduce_submit(all->engine, r, self->step, b, view_of(all, r, b),
                                         ready, !all->empty[r], error);
     }
-    /* Also after a failure here: that is where the engine tells its own. */
-    if (status == COPSE_OK)
+    if (status == COPSE_OK) {
         status =
             copse__allreduce_wait(all->engine, r, self->step, &all->results[r], error);
-    for (size_t b = 0; b < all->bucket_count; b++)
-        free(host[b]);
+    } else { /* its own call failed: the others need not wait for it */
+        all->results[r].failed_rank = r;
+        snprintf(error->text, sizeof error->text, "before its rank %zu was dropped", r);
+        if (copse__allreduce_drop(all->engine, r, NULL) != COPSE_OK)
+            abort();
+    }
     return status;
 }
 

@@ -15,6 +15,8 @@ typedef struct ranks {
     const size_t *elements;
     copse__device *devices[RANKS_MAX];
     copse__buffer *buffers[RANKS_MAX][BUCKETS_MAX];
+    float
+        *host[RANKS_MAX][BUCKETS_MAX]; /* what was given; lives as long as the buffers */
     copse__allreduce *engine;
     bool empty[RANKS_MAX]; /* an empty shard */
     bool gone[RANKS_MAX];  /* dropped: its thread does nothing */

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call of a device that fails, comes late or never returns, at every stage: the others
+ * learn it in time, go on without it with the right bits, and never touch it again. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "comm/ranks.h"
+#include "support/check.h"
+#include "support/fake_device.h"
+
+#define WARN_NS UINT64_C(60000000)
+#define FAIL_NS UINT64_C(250000000)
+#define DEADLINE_NS UINT64_C(5000000000) /* generous: the machine is shared */
+
+static const size_t elements[] = {3000, 1, 9001};
+
+/* For the message of a failed check. */
+static char now_striking[128];
+
+static copse_status make(ranks *all, size_t count, bool mapped, copse_error *error) {
+    const copse__allreduce_options options = {.devices = all->devices,
+                                              .rank_count = count,
+                                              .bucket_elements = elements,
+                                              .bucket_count = 3,
+                                              .chunk_bytes = 4096,
+                                              .path = mapped ? COPSE__PATH_MAPPED
+                                                             : COPSE__PATH_COPIED,
+                                              .warn_ns = WARN_NS,
+                                              .fail_ns = FAIL_NS,
+                                              .reducer_threads = 2};
+    return copse__allreduce_new(&all->engine, &options, error);
+}
+
+static void open_devices(ranks *all, size_t count) {
+    *all = (ranks){.count = count, .bucket_count = 3, .elements = elements};
+    for (size_t r = 0; r < count; r++)
+        all->devices[r] = fake_device_new(r, true);
+    ranks_make_buffers(all);
+}
+
+/* lost: the device whose objects may stay (no call was made to release them). */
+static void close_all(ranks *all, size_t lost) {
+    copse__allreduce_free(all->engine);
+    if (lost < all->count) {
+        ck_assert_uint_eq(fake_forbidden_calls(all->devices[lost]), 0);
+        fake_release(all->devices[lost]);
+    }
+    ranks_free_buffers(all);
+    for (size_t r = 0; r < all->count; r++) {
+        if (r != lost)
+            if (fake_live_objects(all->devices[r]) != 0)
+                ck_abort_msg("rank %zu, %s", r, now_striking);
+        fake_device_free(all->devices[r]);
+    }
+}
+
+static void expect_ok(ranks *all, uint64_t step) {
+    ranks_run_step(all, step, NULL);
+    for (size_t r = 0; r < all->count; r++)
+        if (!all->gone[r] && all->status[r] != COPSE_OK)
+            ck_abort_msg("step %d, rank %zu: %s", (int)step, r, all->errors[r].text);
+    ranks_check(all, step);
+}
+
+/* Strikes the nth call of a kind of rank `who`, and sees the run through. */
+static bool strike(size_t count, bool mapped, fake_call call, size_t nth,
+                   fake_action action) {
+    const size_t who = count / 2;
+    snprintf(now_striking, sizeof now_striking,
+             "%zu ranks, %s, call %d, %zuth, action %d", count,
+             mapped ? "mapped" : "copied", (int)call, nth, (int)action);
+    ranks all;
+    copse_error error;
+    open_devices(&all, count);
+    ASSERT_OK(make(&all, count, mapped, &error));
+    expect_ok(&all, 3);
+    fake_fault(all.devices[who], call, nth, action, WARN_NS / 6);
+    const uint64_t begun = copse__now_ns();
+    ranks_run_step(&all, 4, NULL);
+    if (copse__now_ns() - begun > DEADLINE_NS)
+        ck_abort_msg("call %d, %zuth: over the deadline", (int)call, nth);
+    const bool struck = fake_struck(all.devices[who]);
+    if (!struck) /* so many calls a step does not make */
+        fake_fault(all.devices[who], call, SIZE_MAX, action, 0);
+    if (!struck || action == FAKE_DELAY) {
+        for (size_t r = 0; r < count; r++)
+            if (all.status[r] != COPSE_OK)
+                ck_abort_msg("rank %zu: %s", r, all.errors[r].text);
+        ranks_check(&all, 4);
+        expect_ok(&all, 5);
+        close_all(&all, SIZE_MAX);
+        return struck;
+    }
+    /* Either all are told, or the step stands and only the lost one is. */
+    size_t failed = 0;
+    for (size_t r = 0; r < count; r++) {
+        failed += all.status[r] != COPSE_OK;
+        if (all.status[r] == COPSE_OK)
+            continue;
+        const copse_status expected = action == FAKE_HANG ? COPSE_TIMEOUT : COPSE_DEVICE;
+        const bool named = strstr(all.errors[r].text, "step 4, bucket ") != NULL &&
+                           strstr(all.errors[r].text, "chunk ") != NULL;
+        const bool dropped = strstr(all.errors[r].text, "was dropped") != NULL;
+        if (all.status[r] != (dropped ? COPSE_DEVICE : expected) ||
+            all.results[r].failed_rank != who || (!named && !dropped) ||
+            strcmp(all.errors[r].place,
+                   copse__device_get(all.devices[who])->choice.label))
+            ck_abort_msg("%s: rank %zu: %s: %s: %s; the lost rank: %s", now_striking, r,
+                         copse_status_name(all.status[r]), all.errors[r].place,
+                         all.errors[r].text, all.errors[who].text);
+    }
+    ck_assert(all.status[who] != COPSE_OK);
+    ck_assert(failed == count || failed == 1);
+    fake_forbid(all.devices[who]);
+    if (failed == 1) { /* the step stands: the survivors hold the sum of all */
+        static float first[9001], other[9001];
+        const size_t survivor = who == 0 ? 1 : 0;
+        ranks_read(&all, survivor, 2, first);
+        for (size_t r = 0; r < count; r++) {
+            if (r == who)
+                continue;
+            ranks_read(&all, r, 2, other);
+            ck_assert_int_eq(memcmp(first, other, sizeof first), 0);
+        }
+        float expected = ranks_value(0, 4, 2, 17);
+        if (count == 2)
+            ck_assert_float_eq(first[17], expected + ranks_value(1, 4, 2, 17));
+    }
+    ASSERT_OK(copse__allreduce_drop(all.engine, who, &error));
+    all.gone[who] = true;
+    const uint64_t next = failed == 1 ? 5 : 4;
+    expect_ok(&all, next);
+    expect_ok(&all, next + 1);
+    close_all(&all, who);
+    return struck;
+}
+
+static void strike_all(size_t count, fake_action action, size_t most) {
+    const fake_call copied[] = {FAKE_READ, FAKE_WRITE, FAKE_WAIT, FAKE_FLUSH};
+    const fake_call mapped[] = {FAKE_MAP, FAKE_UNMAP, FAKE_WAIT, FAKE_FLUSH};
+    size_t struck = 0;
+    for (size_t c = 0; c < COPSE__COUNT(copied); c++) {
+        for (size_t nth = 1; nth <= most; nth += 1 + nth / 3) {
+            /* The first 3 writes and flushes are the replica's own, not the engine's. */
+            const size_t own = copied[c] == FAKE_WRITE || copied[c] == FAKE_FLUSH ? 3 : 0;
+            struck += strike(count, false, copied[c], nth + own, action);
+            struck += strike(count, true, mapped[c],
+                             nth + (mapped[c] == FAKE_FLUSH ? 3 : 0), action);
+        }
+    }
+    ck_assert_uint_ge(struck, 8);
+}
+
+START_TEST(test_faults_that_fail_leave_equal_sums) {
+    for (size_t count = 2; count <= 4; count++)
+        strike_all(count, FAKE_FAIL, 15);
+}
+END_TEST
+
+START_TEST(test_faults_that_are_late_change_nothing) {
+    strike_all(3, FAKE_DELAY, 8);
+}
+END_TEST
+
+START_TEST(test_faults_that_hang_are_left_out_in_time) {
+    strike_all(3, FAKE_HANG, 6);
+}
+END_TEST
+
+START_TEST(test_fault_of_an_allocation_fails_the_start) {
+    ranks all;
+    copse_error error;
+    for (size_t who = 0; who < 3; who++) {
+        open_devices(&all, 3);
+        fake_fault(all.devices[who], FAKE_ALLOC, 1, FAKE_FAIL, 0);
+        ASSERT_FAILS(COPSE_DEVICE_MEMORY, make(&all, 3, false, &error));
+        ck_assert_ptr_null(all.engine);
+        close_all(&all, SIZE_MAX);
+    }
+}
+END_TEST
+
+START_TEST(test_fault_of_a_replica_that_never_submits_is_found) {
+    ranks all;
+    copse_error error;
+    open_devices(&all, 3);
+    ASSERT_OK(make(&all, 3, false, &error));
+    const uint64_t delays[] = {0, FAIL_NS * 3, 0};
+    ranks_run_step(&all, 0, delays);
+    for (size_t r = 0; r < 3; r++) {
+        ck_assert_int_eq(all.status[r], COPSE_TIMEOUT);
+        ck_assert_uint_eq(all.results[r].failed_rank, 1);
+        ck_assert_ptr_nonnull(strstr(all.errors[r].text, "gradient of rank 1 (fake:1)"));
+    }
+    ASSERT_OK(copse__allreduce_drop(all.engine, 1, &error));
+    all.gone[1] = true;
+    fake_forbid(all.devices[1]);
+    expect_ok(&all, 0);
+    close_all(&all, 1);
+}
+END_TEST
+
+typedef struct seen {
+    size_t lines;
+    char line[512];
+} seen;
+
+static void note(copse_log_level level, const char *line, void *user) {
+    seen *all = user;
+    if (level != COPSE_LOG_WARN)
+        return;
+    all->lines++;
+    strncpy(all->line, line, sizeof all->line - 1);
+}
+
+START_TEST(test_fault_of_a_slow_replica_is_warned_of_once) {
+    ranks all;
+    copse_error error;
+    seen lines = {0};
+    open_devices(&all, 2);
+    ASSERT_OK(make(&all, 2, true, &error));
+    copse_log_set(note, COPSE_LOG_WARN, &lines);
+    const uint64_t delays[] = {0, WARN_NS * 2};
+    ranks_run_step(&all, 12, delays);
+    copse_log_set(NULL, COPSE_LOG_WARN, NULL);
+    ck_assert_int_eq(all.status[0], COPSE_OK);
+    ck_assert_uint_eq(lines.lines, 1);
+    ck_assert_ptr_nonnull(strstr(lines.line, "step 12 waits for rank 1 (fake:1)"));
+    ck_assert_ptr_nonnull(strstr(lines.line, "bucket 0, chunk 1 of 3, gradient"));
+    close_all(&all, SIZE_MAX);
+}
+END_TEST
+
+START_TEST(test_drop_between_steps_disturbs_nobody) {
+    ranks all;
+    copse_error error;
+    open_devices(&all, 4);
+    ASSERT_OK(make(&all, 4, false, &error));
+    expect_ok(&all, 0);
+    ASSERT_OK(copse__allreduce_drop(all.engine, 2, &error));
+    ASSERT_OK(copse__allreduce_drop(all.engine, 2, &error));
+    fake_forbid(all.devices[2]);
+    all.gone[2] = true;
+    expect_ok(&all, 1);
+    ASSERT_OK(copse__allreduce_drop(all.engine, 0, &error));
+    fake_forbid(all.devices[0]);
+    all.gone[0] = true;
+    expect_ok(&all, 2);
+    ASSERT_OK(copse__allreduce_drop(all.engine, 1, &error));
+    all.gone[1] = true;
+    expect_ok(&all, 3);
+    ASSERT_FAILS(COPSE_INVALID, copse__allreduce_drop(all.engine, 3, &error));
+    const copse__view part = {all.buffers[2][0], 0, 12000};
+    ASSERT_FAILS(COPSE_INVALID,
+                 copse__allreduce_submit(all.engine, 2, 4, 0, part, NULL, true, &error));
+    copse__allreduce_free(all.engine);
+    ck_assert_uint_eq(fake_forbidden_calls(all.devices[2]), 0);
+    ranks_free_buffers(&all);
+    for (size_t r = 0; r < 4; r++)
+        fake_device_free(all.devices[r]);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("allreduce_faults");
+    ADD_TEST(suite, test_faults_that_fail_leave_equal_sums);
+    ADD_TEST(suite, test_faults_that_are_late_change_nothing);
+    ADD_TEST(suite, test_faults_that_hang_are_left_out_in_time);
+    ADD_TEST(suite, test_fault_of_an_allocation_fails_the_start);
+    ADD_TEST(suite, test_fault_of_a_replica_that_never_submits_is_found);
+    ADD_TEST(suite, test_fault_of_a_slow_replica_is_warned_of_once);
+    ADD_TEST(suite, test_drop_between_steps_disturbs_nobody);
+    return run_suite(suite);
+}
