@@ -66,6 +66,8 @@ static copse_status play_step(const player *self, copse_error *error) {
     const copse__backend *backend = copse__backend_of(device);
     float **host = all->host[r];
     copse_status status = COPSE_OK;
+    if (all->status[r] != COPSE_OK) /* what a discarded step left may still run */
+        status = backend->finish(device, COPSE__QUEUE_COMPUTE, error);
     for (size_t b = 0; b < all->bucket_count && status == COPSE_OK; b++) {
         const size_t bytes = all->elements[b] * sizeof(float);
         for (size_t e = 0; e < all->elements[b]; e++)

@@ -42,7 +42,7 @@ struct copse__device {
     size_t fault_left;
     fake_action action;
     uint64_t delay_ns;
-    size_t wrong_calls, live;
+    size_t wrong_calls, live, inside; /* inside: calls that were struck and run on */
 };
 
 struct copse__buffer {
@@ -73,6 +73,7 @@ static copse_status enter(copse__device *device, int call, copse_error *err) {
         strike = true;
         device->armed = false;
         device->struck = true;
+        device->inside++;
     }
     const fake_action action = device->action;
     while (strike && action == FAKE_HANG && !device->released)
@@ -80,12 +81,18 @@ static copse_status enter(copse__device *device, int call, copse_error *err) {
     pthread_mutex_unlock(&device->lock);
     if (!strike)
         return COPSE_OK;
-    if (action == FAKE_DELAY) {
+    copse_status status = COPSE_OK;
+    if (action == FAKE_DELAY)
         sleep_ns(device->delay_ns);
-        return COPSE_OK;
-    }
-    return copse__fail(err, call == FAKE_ALLOC ? COPSE_DEVICE_MEMORY : COPSE_DEVICE, -5,
-                       device->base.choice.label, "the fake device fails as asked");
+    else
+        status =
+            copse__fail(err, call == FAKE_ALLOC ? COPSE_DEVICE_MEMORY : COPSE_DEVICE, -5,
+                        device->base.choice.label, "the fake device fails as asked");
+    pthread_mutex_lock(&device->lock);
+    device->inside--;
+    pthread_cond_broadcast(&device->change);
+    pthread_mutex_unlock(&device->lock);
+    return status;
 }
 
 static void drop_fence(copse__device *device, copse__fence *fence) {
@@ -371,6 +378,8 @@ void fake_device_free(copse__device *device) {
         return;
     fake_release(device);
     pthread_mutex_lock(&device->lock);
+    while (device->inside > 0)
+        pthread_cond_wait(&device->change, &device->lock);
     device->quit = true;
     pthread_cond_broadcast(&device->change);
     pthread_mutex_unlock(&device->lock);
