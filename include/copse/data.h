@@ -42,7 +42,11 @@ COPSE_API size_t copse_data_spec_bytes(const copse_data_spec *spec);
     X(COPSE_DATA_CIFAR10, "cifar10")                                                     \
     X(COPSE_DATA_CIFAR100, "cifar100")                                                   \
     X(COPSE_DATA_NPY, "npy")                                                             \
-    X(COPSE_DATA_TFRECORD, "tfrecord")
+    X(COPSE_DATA_TFRECORD, "tfrecord")                                                   \
+    X(COPSE_DATA_FOLDER, "folder")                                                       \
+    X(COPSE_DATA_CSV, "csv")                                                             \
+    X(COPSE_DATA_TEXT, "text")                                                           \
+    X(COPSE_DATA_SYNTHETIC, "synthetic")
 
 typedef enum copse_data_format {
 #define COPSE_DATA_FORMAT_ENUM(code, name) code,
@@ -96,9 +100,12 @@ typedef struct copse_data_source {
     /* Relative paths start here; NULL or "": the working folder. */
     const char *folder;
 
-    /* idx, npy: files of features. cifar10, cifar100: the .bin files. npy: also .npz
-     * archives. tfrecord: files of tf.train.Example, plain (a set that can be indexed) or, one
-     * of them at least, compressed with gzip or zlib (then a stream). */
+    /* idx, npy: files of features. cifar10, cifar100: the .bin files. npy: also .npz archives.
+     * tfrecord: files of tf.train.Example, plain (a set that can be indexed) or, one of them at
+     * least, compressed with gzip or zlib (then a stream). folder: one folder, in which each class
+     * is a folder of .png, .jpg and .jpeg files at any depth, or which holds images without labels.
+     * Samples are numbered so that every class is spread evenly over the set: a validation split
+     * gets all of them. csv: tables. text: files that are joined. synthetic: none. */
     const char *const *paths;
     size_t path_count;
     /* idx, npy: files of labels, as many as paths; none: samples without labels. */
@@ -107,16 +114,38 @@ typedef struct copse_data_source {
 
     /* npy with .npz files: the names of the arrays of features (NULL: "x") and of labels (NULL:
      * samples without labels, or label_paths). tfrecord: the features of an Example; NULL for
-     * feature_name: the only one, or "image", "image/encoded", "image_raw" or "x". */
+     * feature_name: the only one, or "image", "image/encoded", "image_raw" or "x". csv: label_name
+     * is the column of labels (NULL: none): integers are classes, other numbers targets, and texts
+     * classes by their names (class_names, else sorted by bytes). */
     const char *feature_name;
     const char *label_name;
-    copse_data_field feature, label; /* tfrecord: how those are stored */
+    /* tfrecord: how those are stored. csv: feature.rank and shape arrange the columns (rank 0: one
+     * dimension). synthetic: dtype (u8 or f32), rank and shape of the features. */
+    copse_data_field feature, label;
+
+    /* csv: columns of features by name, or by number from 0 where there is no header; none: all but
+     * the label. Every number is COPSE_F32; an empty field, a text or a NaN is an error. */
+    const char *const *columns;
+    size_t column_count;
+    bool without_header;
+    char delimiter; /* 0: ',' */
+
+    /* text: a sample is sequence_length tokens (COPSE_I32), its label the token after each of them;
+     * the next sample starts `stride` tokens later (0: sequence_length). Tokens are the characters
+     * (UTF-8) or, where by_bytes, the bytes; their numbers are their order in class_names (each one
+     * character), else the sorted characters of the text. */
+    size_t sequence_length, stride;
+    bool by_bytes;
+
+    /* synthetic: this many samples, with class_count classes (0: no labels) that can be learnt. */
+    size_t count;
+    uint64_t seed;
 
     /* folder, and tfrecord with images. */
     copse_image_options image;
 
-    /* folder: the classes, in the order of their numbers; none: the names of the folders, sorted
-     * by bytes. Give a test set the classes of its training set. */
+    /* The classes, in the order of their numbers. folder: none: the names of the folders, sorted by
+     * bytes. Give a test set the classes of its training set. */
     const char *const *class_names;
     size_t class_count;
 

@@ -190,6 +190,10 @@ static open_fn *const openers[] = {
     [COPSE_DATA_CIFAR100] = copse__cifar_open,
     [COPSE_DATA_NPY] = copse__npy_open,
     [COPSE_DATA_TFRECORD] = copse__tfrecord_open,
+    [COPSE_DATA_FOLDER] = copse__folder_open,
+    [COPSE_DATA_CSV] = copse__csv_open,
+    [COPSE_DATA_TEXT] = copse__text_open,
+    [COPSE_DATA_SYNTHETIC] = copse__synthetic_open,
 };
 
 copse_status copse_dataset_open(copse_dataset **out, const copse_data_source *source,
@@ -199,8 +203,13 @@ copse_status copse_dataset_open(copse_dataset **out, const copse_data_source *so
     if (!name)
         return copse__fail(err, COPSE_INVALID, 0, NULL, "there is no data format %d",
                            (int)source->format);
-    if (source->path_count == 0)
+    if (source->path_count == 0 && source->format != COPSE_DATA_SYNTHETIC)
         return copse__fail(err, COPSE_CONFIG, 0, NULL, "%s data needs at least one path",
+                           name);
+    if (source->class_count && !source->class_names &&
+        (source->format == COPSE_DATA_FOLDER || source->format == COPSE_DATA_TEXT))
+        return copse__fail(err, COPSE_INVALID, 0, NULL,
+                           "%s data needs the names of its classes, not their number",
                            name);
     copse__found_files files = {0};
     copse_status status = copse__paths_find(&files.paths, source->folder, source->paths,

@@ -105,5 +105,13 @@ copse_status copse__npy_open(copse_dataset **out, const copse_data_source *sourc
                              const copse__found_files *files, copse_error *err);
 copse_status copse__tfrecord_open(copse_dataset **out, const copse_data_source *source,
                                   const copse__found_files *files, copse_error *err);
+copse_status copse__folder_open(copse_dataset **out, const copse_data_source *source,
+                                const copse__found_files *files, copse_error *err);
+copse_status copse__csv_open(copse_dataset **out, const copse_data_source *source,
+                             const copse__found_files *files, copse_error *err);
+copse_status copse__text_open(copse_dataset **out, const copse_data_source *source,
+                              const copse__found_files *files, copse_error *err);
+copse_status copse__synthetic_open(copse_dataset **out, const copse_data_source *source,
+                                   const copse__found_files *files, copse_error *err);
 
 #endif

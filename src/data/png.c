@@ -88,13 +88,11 @@ static void decode(decoder *d, copse__image *out, size_t channels, bool sixteen_
     png_read_info(d->png, d->info);
     size_t raw_bytes = png_get_rowbytes(d->png, d->info);
     bool colour = png_get_color_type(d->png, d->info) & PNG_COLOR_MASK_COLOR;
-    if (channels == 1 && colour)
-        channels = 3;
-    set_transforms(d->png, d->info, channels, sixteen_bits);
-    *out = (copse__image){.height = png_get_image_height(d->png, d->info),
-                          .width = png_get_image_width(d->png, d->info),
-                          .channels = channels,
-                          .sample_bytes = sixteen_bits ? 2 : 1};
+    out->channels = channels == 1 && colour ? 3 : channels;
+    set_transforms(d->png, d->info, out->channels, sixteen_bits);
+    out->height = png_get_image_height(d->png, d->info);
+    out->width = png_get_image_width(d->png, d->info);
+    out->sample_bytes = sixteen_bits ? 2 : 1;
     if (!copse__mul_size(raw_bytes, out->height, &raw_bytes) || !can_hold(d, raw_bytes))
         png_error(d->png, "it is larger than the file can hold");
     d->status = copse__image_room(out, place, scratch, err);
@@ -102,7 +100,7 @@ static void decode(decoder *d, copse__image *out, size_t channels, bool sixteen_
         d->status = copse__calloc(&d->rows, out->height, sizeof *d->rows, err);
     if (d->status != COPSE_OK)
         return;
-    size_t row_bytes = out->width * channels * out->sample_bytes;
+    size_t row_bytes = out->width * out->channels * out->sample_bytes;
     if (png_get_rowbytes(d->png, d->info) != row_bytes)
         png_error(d->png, "its colour type is unknown");
     for (size_t y = 0; y < out->height; y++)
