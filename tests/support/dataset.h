@@ -9,19 +9,26 @@
 #include "support/check.h"
 #include "support/files.h"
 
-/* Opens source, reads every sample once through a pipeline and closes. The first failure. */
-static inline copse_status read_source(const copse_data_source *source, size_t *rows,
-                                       copse_error *err) {
-    copse_dataset *set;
-    copse_pipeline *pipeline = NULL;
-    *rows = 0;
-    copse_status status = copse_dataset_open(&set, source, err);
-    if (status != COPSE_OK) {
-        ck_assert_ptr_null(set);
-        return status;
+static inline copse_status read_set(copse_dataset *set, size_t *rows, copse_error *err) {
+    const copse_data_spec *labels = copse_dataset_get_labels(set);
+    size_t count = copse_dataset_count(set);
+    void *features = malloc(copse_data_spec_bytes(copse_dataset_get_features(set)));
+    void *label = labels ? malloc(copse_data_spec_bytes(labels)) : NULL;
+    copse_status status = COPSE_OK;
+    for (size_t i = 0; i < count && status == COPSE_OK; i++) {
+        status = copse_dataset_read(set, i, features, label, err);
+        *rows += status == COPSE_OK;
     }
+    free(features);
+    free(label);
+    return status;
+}
+
+static inline copse_status read_pipeline(copse_dataset *set, size_t *rows,
+                                         copse_error *err) {
+    copse_pipeline *pipeline;
     copse_pipeline_options options = {.batch = 3, .epochs = 1, .threads = 1};
-    status = copse_pipeline_open(&pipeline, set, &options, err);
+    copse_status status = copse_pipeline_open(&pipeline, set, &options, err);
     while (status == COPSE_OK) {
         const copse_batch *batch;
         status = copse_pipeline_next(pipeline, &batch, err);
@@ -31,6 +38,24 @@ static inline copse_status read_source(const copse_data_source *source, size_t *
         copse_pipeline_release(pipeline, batch);
     }
     copse_pipeline_close(pipeline);
+    return status;
+}
+
+/* Opens source, reads every sample once and closes: one by one, or through a pipeline where it is a
+ * stream or leaves bad samples out. The first failure. */
+static inline copse_status read_source(const copse_data_source *source, size_t *rows,
+                                       copse_error *err) {
+    copse_dataset *set;
+    *rows = 0;
+    copse_status status = copse_dataset_open(&set, source, err);
+    if (status != COPSE_OK) {
+        ck_assert_ptr_null(set);
+        return status;
+    }
+    if (copse_dataset_count(set) == COPSE_COUNT_UNKNOWN || source->skip_errors)
+        status = read_pipeline(set, rows, err);
+    else
+        status = read_set(set, rows, err);
     copse_dataset_close(set);
     return status;
 }
