@@ -125,6 +125,27 @@ static size_t largest_shard(const copse__trainer *t, size_t rank) {
     return copse__max_size(t->shards[rank], t->shards[rank] > 0 ? eval : 0);
 }
 
+static void mark_ops(bool *ops, const copse__graph *graph) {
+    for (size_t n = 0; graph && n < graph->node_count; n++)
+        ops[graph->nodes[n].op] = true;
+}
+
+/* The quick part of the self-test, of the operations that this run needs. */
+static copse_status check_device(const copse__trainer *t, const copse__replica *r,
+                                 copse_error *err) {
+    bool ops[COPSE__OP_COUNT] = {false};
+    mark_ops(ops, r->eval_graph);
+    mark_ops(ops, r->train_graph);
+    if (r->train_graph) {
+        ops[t->optimizer.op] = true;
+        ops[COPSE__OP_FINITE_CHECK] = true;
+        ops[COPSE__OP_PARAMETER_HASH] = true;
+    }
+    copse__selftest_options quick = {
+        .level = COPSE__SELFTEST_QUICK, .seed = 1, .ops = ops};
+    return copse__selftest_run(r->device, &quick, NULL, NULL, err);
+}
+
 static copse_status open_one(size_t rank, void *user, copse_error *err) {
     const opening *o = user;
     copse__trainer *t = o->trainer;
@@ -133,8 +154,7 @@ static copse_status open_one(size_t rank, void *user, copse_error *err) {
                             &t->network, largest_shard(t, rank), t->training, err);
     if (status != COPSE_OK || !o->selftest || t->choices[rank].api == COPSE__API_HOST)
         return status; /* the host is what the others are compared with */
-    copse__selftest_options quick = {.level = COPSE__SELFTEST_QUICK, .seed = 1};
-    return copse__selftest_run(t->replicas[rank].device, &quick, NULL, NULL, err);
+    return check_device(t, &t->replicas[rank], err);
 }
 
 static copse_status plan_one(size_t rank, void *user, copse_error *err) {
