@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "train/config_private.h"
 
@@ -49,23 +50,25 @@ static copse_status read_init(const copse__schema_context *context,
 static void write_init(const copse__field *field, const void *base, copse__text *out) {
     (void)field;
     if (((const copse__config *)base)->init.file)
-        copse__section_write(&init, base, false, out);
+        copse__section_write(&init, base, COPSE__WRITE_FLOW, out);
     else
         copse__text_add(out, "null");
 }
+
+enum { MODEL_FIELD = 1 }; /* its index in the table */
 
 static const copse__field top_fields[] = {
     {.key = "data",
      .kind = COPSE__FIELD_SECTION,
      .required = true,
      .section = &copse__config_data_section},
-    {.key = "model",
-     .kind = COPSE__FIELD_CUSTOM,
-     .required = true,
-     .offset = offsetof(copse__config, layers),
-     .count_offset = offsetof(copse__config, layer_count),
-     .read = copse__config_read_layers,
-     .write = copse__config_write_layers},
+    [MODEL_FIELD] = {.key = "model",
+                     .kind = COPSE__FIELD_CUSTOM,
+                     .required = true,
+                     .offset = offsetof(copse__config, layers),
+                     .count_offset = offsetof(copse__config, layer_count),
+                     .read = copse__config_read_layers,
+                     .write = copse__config_write_layers},
     {.key = "train",
      .kind = COPSE__FIELD_SECTION,
      .required = true,
@@ -205,12 +208,27 @@ void copse__config_free(copse__config *config) {
     free(config);
 }
 
+copse_status copse__config_hash(const copse__config *config, char out[33],
+                                copse_error *err) {
+    copse__text text = {0};
+    copse__section_write(&copse__config_data_section, config, COPSE__WRITE_STRICT, &text);
+    copse__config_write_layers(&top_fields[MODEL_FIELD], config, &text);
+    copse__text_add(&text, "\n");
+    copse__section_write(&copse__config_train_section, config, COPSE__WRITE_STRICT,
+                         &text);
+    copse_status status = copse__text_check(&text, err);
+    if (status == COPSE_OK)
+        copse__hash128_hex(out, copse__hash128_of(text.data, text.length));
+    copse__text_free(&text);
+    return status;
+}
+
 copse_status copse__config_write(const copse__config *config, copse__text *out,
                                  copse_error *err) {
     for (const copse__field *field = top_fields; field->key; field++) {
         if (field->kind == COPSE__FIELD_SECTION) {
             copse__text_add(out, "%s:\n", field->key);
-            copse__section_write(field->section, config, true, out);
+            copse__section_write(field->section, config, COPSE__WRITE_BLOCK, out);
             continue;
         }
         copse__text_add(out, "%s: ", field->key);

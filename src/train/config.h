@@ -206,6 +206,12 @@ void copse__config_free(copse__config *config);
 copse_status copse__config_write(const copse__config *config, copse__text *out,
                                  copse_error *err);
 
+/* A hash of what fixes the numbers that a step computes: model, loss, optimizer, batch, seeds, how
+ * data are read; not where they lie, nor how long to train, what to log, or on which devices. Two
+ * configurations of equal hash can continue each other's checkpoints. 32 hexadecimal digits. */
+copse_status copse__config_hash(const copse__config *config, char out[33],
+                                copse_error *err);
+
 /* What copse_dataset_open takes, for one of config->data's sources; borrows from config. */
 copse_data_source copse__config_data_source(const copse__config *config,
                                             const copse__config_source *source);

@@ -46,6 +46,7 @@ struct copse__field {
     copse__field_kind kind;
     size_t offset, count_offset;
     bool required;
+    bool loose;         /* has no influence on the numbers that training computes */
     bool below;         /* NUMBER: most itself is too large */
     double least, most; /* COUNT, NUMBER; most 0 with least 0: any that is not negative */
     double number;      /* default of BOOL, COUNT, NUMBER, CHOICE, SWITCH, VARIANT */
@@ -82,9 +83,14 @@ copse_status copse__field_read(const copse__schema_context *context,
                                copse_error *err);
 void copse__field_write(const copse__field *field, const void *base, copse__text *out);
 
-/* "{key: value, …}"; as lines "  key: value" where block. */
-void copse__section_write(const copse__section *section, const void *base, bool block,
-                          copse__text *out);
+typedef enum copse__write_style {
+    COPSE__WRITE_FLOW,  /* {key: value, …} */
+    COPSE__WRITE_BLOCK, /* lines "  key: value" */
+    COPSE__WRITE_STRICT /* the same without loose fields: what fixes the numbers */
+} copse__write_style;
+
+void copse__section_write(const copse__section *section, const void *base,
+                          copse__write_style style, copse__text *out);
 
 /* COPSE_CONFIG at the node: "train.epochs must be …, not the text 'x'". key NULL: the whole
  * section. */

@@ -114,13 +114,19 @@ static const copse__field train_fields[] = {
      .most = 4294967295.0,
      .number = 32},
     {.key = "epochs",
+     .loose = true,
      .kind = COPSE__FIELD_COUNT,
      AT(train.epochs),
      .least = 1,
      .most = MOST_STEPS,
      .number = 1},
-    {.key = "steps", .kind = COPSE__FIELD_COUNT, AT(train.steps), .most = MOST_STEPS},
+    {.key = "steps",
+     .loose = true,
+     .kind = COPSE__FIELD_COUNT,
+     AT(train.steps),
+     .most = MOST_STEPS},
     {.key = "metrics",
+     .loose = true,
      .kind = COPSE__FIELD_TEXTS,
      AT(train.metrics),
      COUNT(train.metric_count),
@@ -141,6 +147,7 @@ static const copse__field train_fields[] = {
      .words = strategies},
     {.key = "seed", .kind = COPSE__FIELD_COUNT, AT(train.seed)},
     {.key = "hash_every",
+     .loose = true,
      .kind = COPSE__FIELD_COUNT,
      AT(train.hash_every),
      .most = MOST_STEPS,
@@ -150,6 +157,7 @@ static const copse__field train_fields[] = {
      AT(train.reproducible),
      .words = reproducible},
     {.key = "on_device_loss",
+     .loose = true,
      .kind = COPSE__FIELD_CHOICE,
      AT(train.on_device_loss),
      .words = on_loss,
@@ -160,6 +168,7 @@ static const copse__field train_fields[] = {
      .words = on_nonfinite,
      .number = COPSE__ON_FAULT_STOP},
     {.key = "validation",
+     .loose = true,
      .kind = COPSE__FIELD_SWITCH,
      AT(train.validate),
      .section = &validation,
@@ -274,7 +283,7 @@ static copse_status read_every(const copse__schema_context *context,
 
 static void write_every(const copse__field *field, const void *base, copse__text *out) {
     (void)field;
-    copse__section_write(&every, base, false, out);
+    copse__section_write(&every, base, COPSE__WRITE_FLOW, out);
 }
 
 static const copse__field checkpoint_fields[] = {

@@ -262,6 +262,43 @@ START_TEST(test_write_every_kind_of_value_loads_back_to_the_same) {
 }
 END_TEST
 
+static void hash_with(char out[33], const char *override) {
+    copse__config *c = parse_with(SMALL, override);
+    ASSERT_OK(copse__config_hash(c, out, &error));
+    copse__config_free(c);
+}
+
+START_TEST(test_hash_is_of_what_fixes_the_numbers) {
+    static const char *const same[] = {
+        "train.epochs=9",         "train.steps=3",
+        "train.validation=false", "log=",
+        "checkpoint=false",       "devices.select=cpu",
+        "train.batch=32",         "data.train={images: x, labels: y}",
+        "data.cache=memory",      "train.hash_every=0"};
+    static const char *const other[] = {"train.batch=33",
+                                        "train.seed=1",
+                                        "train.optimizer=adam",
+                                        "data.scale=2",
+                                        "data.shuffle=false",
+                                        "model.1.dense.units=11",
+                                        "data.augment=[noise]",
+                                        "train.loss=mean_squared_error",
+                                        "train.optimizer.rmsprop.learning_rate=0.1",
+                                        "train.precision=mixed_float16"};
+    char plain[33], hash[33];
+    hash_with(plain, "train.epochs=1");
+    ck_assert_uint_eq(strlen(plain), 32);
+    for (size_t i = 0; i < COPSE__COUNT(same); i++) {
+        hash_with(hash, same[i]);
+        ck_assert_msg(strcmp(hash, plain) == 0, "%s changes it", same[i]);
+    }
+    for (size_t i = 0; i < COPSE__COUNT(other); i++) {
+        hash_with(hash, other[i]);
+        ck_assert_msg(strcmp(hash, plain) != 0, "%s does not change it", other[i]);
+    }
+}
+END_TEST
+
 static double rate(const char *schedule, uint64_t step) {
     char override[256];
     snprintf(override, sizeof override, "train.optimizer={adam: {learning_rate: %s}}",
@@ -317,6 +354,7 @@ int main(void) {
     ADD_TEST(suite, test_digits_example_opens_its_data);
     ADD_TEST(suite, test_write_examples_load_back_to_the_same);
     ADD_TEST(suite, test_write_every_kind_of_value_loads_back_to_the_same);
+    ADD_TEST(suite, test_hash_is_of_what_fixes_the_numbers);
     ADD_TEST(suite, test_schedules_follow_keras);
     return run_suite(suite);
 }

@@ -10,7 +10,7 @@
 
 static copse_error error;
 static char *base;
-static char run[1024]; /* base/run */
+static char run[600]; /* base/run */
 
 static void setup(void) {
     base = make_folder();
