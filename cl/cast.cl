@@ -18,26 +18,24 @@
 #define SCALED(i) ((float)(x[i] * (double)scale + (double)offset))
 #elif defined(COPSE_FROM_F64)
 #define TYPE ulong
-#define LOAD(i) narrow(x[i])
-/* The bits of a double to the nearest float, ties to even. */
-static inline float narrow(ulong bits) {
-    uint sign = (uint)(bits >> 32) & 0x80000000u;
+#define SCALED(i) (narrow(x[i], scale) + offset)
+/* The double of these bits times scale. Its significand alone is rounded to a float, ties to even, so that what a
+ * float cannot hold may fit once it is scaled. */
+static inline float narrow(ulong bits, float scale) {
     int field = (int)(bits >> 52) & 0x7ff;
     ulong fraction = bits & 0xfffffffffffffUL;
+    uint sign = (uint)(bits >> 32) & 0x80000000u;
     if (field == 0x7ff)
-        return as_float(sign | 0x7f800000u | (fraction ? 0x400000u : 0u));
-    int exponent = field - 1023 + 127;
-    if (exponent >= 255)
-        return as_float(sign | 0x7f800000u);
-    if (exponent < -24 || field == 0)
-        return as_float(sign);
-    ulong mantissa = fraction | 0x10000000000000UL;
-    uint drop = exponent > 0 ? 29u : (uint)(30 - exponent);
-    ulong kept = mantissa >> drop;
-    ulong rest = mantissa & (((ulong)1 << drop) - 1), middle = (ulong)1 << (drop - 1);
-    if (rest > middle || (rest == middle && (kept & 1)))
+        return as_float(sign | 0x7f800000u | (fraction ? 0x400000u : 0u)) * scale;
+    if (field == 0)
+        return as_float(sign) * scale;
+    uint kept = (uint)(fraction >> 29);
+    uint rest = (uint)fraction & 0x1fffffffu;
+    if (rest > 0x10000000u || (rest == 0x10000000u && (kept & 1u)))
         kept++;
-    return as_float(sign | (uint)((exponent > 0 ? (ulong)(exponent - 1) << 23 : 0) + kept));
+    /* in [1, 2]: a carry makes it 2 */
+    float significand = as_float((sign | 0x3f800000u) + kept);
+    return ldexp(significand * scale, field - 1023);
 }
 #else
 #define TYPE COPSE_FROM

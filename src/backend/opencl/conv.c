@@ -15,6 +15,13 @@ static bool fits(const copse__device *device, const copse__graph *graph,
     return copse__cl_window_fits(graph, node, reason);
 }
 
+/* Loop passes of an item that sums over `depth` channels a tap and makes some of `width`. */
+static size_t item_steps(const copse__launch *launch, const copse_window *g, size_t depth,
+                         size_t width) {
+    size_t single = width % copse__cl_vector(launch->device) * PIXELS;
+    return (size_t)g->r * g->s * (depth * copse__max_size(single, 1) + 2 * PIXELS);
+}
+
 static copse_status forward_prepare(copse__launch *launch, copse_error *err) {
     const copse__operands *o = &launch->operands;
     copse_window g = copse__cl_window(launch->graph, launch->node);
@@ -46,7 +53,8 @@ static copse_status forward_enqueue(copse__launch *launch, const copse__extents 
         return status;
     size_t items = images * g.p * ceil_div(g.q, PIXELS) *
                    ceil_div(g.f, copse__cl_vector(launch->device));
-    return copse__cl_enqueue_flat(launch, 0, items, 16, err);
+    return copse__cl_enqueue_flat(launch, 0, items, item_steps(launch, &g, g.c, g.f),
+                                  err);
 }
 
 /* The filter with its last two dimensions exchanged lies in the workspace. */
@@ -88,19 +96,20 @@ static copse_status input_enqueue(copse__launch *launch, const copse__extents *e
     if (changed)
         status = copse__cl_args(launch, 1, 4, err, "z", images);
     if (status == COPSE_OK)
-        status =
-            copse__cl_enqueue_flat(launch, 0, (size_t)g.r * g.s * g.c * g.f, 4096, err);
+        status = copse__cl_enqueue_flat(launch, 0, (size_t)g.r * g.s * g.c * g.f, 1, err);
     if (status != COPSE_OK)
         return status;
     size_t items = images * g.h * ceil_div(g.w, PIXELS) *
                    ceil_div(g.c, copse__cl_vector(launch->device));
-    return copse__cl_enqueue_flat(launch, 1, items, 16, err);
+    return copse__cl_enqueue_flat(launch, 1, items, item_steps(launch, &g, g.f, g.c),
+                                  err);
 }
 
 /* Into how many parts the map's rows are shared: enough to keep the device busy, as few as
  * the sums of the parts stay small. Depends on planned sizes only. */
 #define BUSY_ITEMS_CHUNKED 64
 #define BUSY_ITEMS 16384
+#define MOST_PLACES 16384 /* of a part: bounds a work-item's loops */
 #define MOST_PARTIAL_BYTES ((size_t)64 << 20)
 
 static size_t filter_parts(const copse__device *device, const copse__graph *graph,
@@ -110,7 +119,8 @@ static size_t filter_parts(const copse__device *device, const copse__graph *grap
                    ceil_div(g.f, copse__cl_vector(device));
     size_t busy = device->base.caps.cpu ? BUSY_ITEMS_CHUNKED : BUSY_ITEMS;
     size_t bytes = copse__tensor_bytes(copse__cl_output(graph, node, 0), NULL);
-    size_t parts = ceil_div(busy, tiles);
+    size_t places = copse__cl_images(graph, node, NULL) * g.p * g.q;
+    size_t parts = copse__max_size(ceil_div(busy, tiles), ceil_div(places, MOST_PLACES));
     parts = copse__min_size(parts, MOST_PARTIAL_BYTES / copse__max_size(bytes, 1));
     parts = copse__min_size(parts, copse__cl_images(graph, node, NULL) * g.p);
     return copse__max_size(parts, 1);
@@ -162,9 +172,10 @@ static copse_status filter_enqueue(copse__launch *launch, const copse__extents *
         return status;
     size_t items = parts * g.r * g.s * ceil_div(g.c, CHANNELS) *
                    ceil_div(g.f, copse__cl_vector(launch->device));
-    status = copse__cl_enqueue_flat(launch, 0, items, 1, err);
+    status = copse__cl_enqueue_flat(launch, 0, items, ceil_div(images * g.p, parts) * g.q,
+                                    err);
     if (status == COPSE_OK)
-        status = copse__cl_enqueue_flat(launch, 1, elements, 512, err);
+        status = copse__cl_enqueue_flat(launch, 1, elements, parts, err);
     return status;
 }
 

@@ -3,8 +3,6 @@
 
 #include "backend/opencl/ops.h"
 
-/* Elements that one work-item takes at least, where it takes a range. */
-#define GRAIN_VECTORS 256
 #define VECTOR 16 /* COPSE_VEC is at most this; the rest is taken element by element */
 
 static size_t input_elements(const copse__launch *launch, const copse__extents *extents) {
@@ -26,7 +24,7 @@ static copse_status unary_enqueue(copse__launch *launch, const copse__extents *e
         status = copse__cl_args(launch, 0, 2, err, "z", n);
     if (status != COPSE_OK)
         return status;
-    return copse__cl_enqueue_flat(launch, 0, vector_items(n), GRAIN_VECTORS, err);
+    return copse__cl_enqueue_flat(launch, 0, vector_items(n), 1, err);
 }
 
 static copse_status binary_enqueue(copse__launch *launch, const copse__extents *extents,
@@ -37,7 +35,7 @@ static copse_status binary_enqueue(copse__launch *launch, const copse__extents *
         status = copse__cl_args(launch, 0, 3, err, "z", n);
     if (status != COPSE_OK)
         return status;
-    return copse__cl_enqueue_flat(launch, 0, vector_items(n), GRAIN_VECTORS, err);
+    return copse__cl_enqueue_flat(launch, 0, vector_items(n), 1, err);
 }
 
 static const char *const act_names[COPSE__ACT_COUNT] = {
@@ -107,7 +105,7 @@ static copse_status dropout_enqueue(copse__launch *launch, const copse__extents 
         status = copse__cl_args(launch, 0, 3, err, "zz", samples, each);
     if (status != COPSE_OK)
         return status;
-    return copse__cl_enqueue_flat(launch, 0, samples * ((each + 3) / 4), 1024, err);
+    return copse__cl_enqueue_flat(launch, 0, samples * ((each + 3) / 4), 16, err);
 }
 
 /* What the kernel file calls each source type; NULL: no CAST from it. */
@@ -153,7 +151,7 @@ static copse_status cast_enqueue(copse__launch *launch, const copse__extents *ex
         status = copse__cl_args(launch, 0, 2, err, "z", n);
     if (status != COPSE_OK)
         return status;
-    return copse__cl_enqueue_flat(launch, 0, n, GRAIN_VECTORS * VECTOR, err);
+    return copse__cl_enqueue_flat(launch, 0, n, 1, err);
 }
 
 const copse__cl_provider copse__cl_activation = {

@@ -327,17 +327,27 @@ copse_status copse__cl_enqueue(copse__launch *launch, size_t kernel, unsigned di
 #define GROUPS_A_UNIT_CHUNKED 4
 #define GROUPS_A_UNIT 32
 #define FLAT_LOCAL 256
+/* Loop passes of one work-item where it takes a range. Below the least its start would cost
+ * more than its work; llvmpipe silently ends all loops of a work-item after 65535 passes. */
+#define LEAST_STEPS 512
+#define MOST_STEPS 32768
+
+size_t copse__cl_chunks(const copse__device *device, size_t items, size_t steps) {
+    size_t most = copse__max_size(MOST_STEPS / copse__max_size(steps, 1), 1);
+    size_t least = copse__max_size(LEAST_STEPS / copse__max_size(steps, 1), 1);
+    size_t chunks =
+        copse__min_size((items + least - 1) / least,
+                        (size_t)device->base.caps.compute_units * GROUPS_A_UNIT_CHUNKED);
+    return copse__max_size(copse__max_size(chunks, (items + most - 1) / most), 1);
+}
 
 copse_status copse__cl_enqueue_flat(copse__launch *launch, size_t kernel, size_t items,
-                                    size_t grain, copse_error *err) {
+                                    size_t steps, copse_error *err) {
     const copse__caps *caps = &launch->device->base.caps;
     if (items == 0)
         return COPSE_OK;
-    size_t local = 1, groups;
-    if (caps->cpu) {
-        groups = copse__min_size((items + grain - 1) / grain,
-                                 (size_t)caps->compute_units * GROUPS_A_UNIT_CHUNKED);
-    } else {
+    size_t local = 1, groups = copse__cl_chunks(launch->device, items, steps);
+    if (!caps->cpu) {
         local = copse__min_size(FLAT_LOCAL, launch->kernels[kernel].max_local);
         groups = copse__min_size((items + local - 1) / local,
                                  (size_t)caps->compute_units * GROUPS_A_UNIT);

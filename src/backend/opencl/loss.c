@@ -71,8 +71,7 @@ static copse_status rows_enqueue(copse__launch *launch, const copse__extents *ex
     size_t local = local_items(launch);
     size_t groups = rows;
     if (launch->device->base.caps.cpu) /* a group strides over rows */
-        groups = copse__min_size((rows * columns + 2047) / 2048,
-                                 (size_t)launch->device->base.caps.compute_units * 4);
+        groups = copse__cl_chunks(launch->device, rows, 4 * columns);
     groups =
         copse__max_size(copse__min_size(copse__min_size(groups, rows), MOST_GROUPS), 1);
     size_t global = groups * local;

@@ -62,10 +62,12 @@ static copse_status moments_enqueue(copse__launch *launch, const copse__extents 
     for (size_t k = 0; k < 2 && changed && status == COPSE_OK; k++)
         status = copse__cl_args(launch, k, 2, err, "z", rows);
     if (status == COPSE_OK)
-        status = copse__cl_enqueue_flat(
-            launch, 0, copse__cl_row_items(launch->device, x_of(launch)), 1, err);
+        status = copse__cl_enqueue_flat(launch, 0,
+                                        copse__cl_row_items(launch->device, x_of(launch)),
+                                        COPSE__CL_MOST_PART_ROWS, err);
     if (status == COPSE_OK)
-        status = copse__cl_enqueue_flat(launch, 1, columns_of(launch), 512, err);
+        status =
+            copse__cl_enqueue_flat(launch, 1, columns_of(launch), parts_of(launch), err);
     return status;
 }
 
@@ -101,11 +103,11 @@ static copse_status table_enqueue(copse__launch *launch, size_t rows, copse_erro
     size_t columns = columns_of(launch);
     if (rows == 0)
         return COPSE_OK;
-    copse_status status = copse__cl_enqueue_flat(launch, 0, columns, 512, err);
+    copse_status status = copse__cl_enqueue_flat(launch, 0, columns, 1, err);
     if (status != COPSE_OK)
         return status;
     if (launch->device->base.caps.cpu)
-        return copse__cl_enqueue_flat(launch, 1, rows, 4096 / (columns + 1) + 1, err);
+        return copse__cl_enqueue_flat(launch, 1, rows, columns / 16 + 16, err);
     return copse__cl_enqueue_flat(launch, 1, rows * columns, 1, err);
 }
 
@@ -149,10 +151,12 @@ static copse_status reduce_enqueue(copse__launch *launch, const copse__extents *
         status = copse__cl_args(launch, 0, 4, err, "z",
                                 copse__tensor_rows(x_of(launch), extents));
     if (status == COPSE_OK)
-        status = copse__cl_enqueue_flat(
-            launch, 0, copse__cl_row_items(launch->device, x_of(launch)), 1, err);
+        status = copse__cl_enqueue_flat(launch, 0,
+                                        copse__cl_row_items(launch->device, x_of(launch)),
+                                        COPSE__CL_MOST_PART_ROWS, err);
     if (status == COPSE_OK)
-        status = copse__cl_enqueue_flat(launch, 1, columns_of(launch), 512, err);
+        status =
+            copse__cl_enqueue_flat(launch, 1, columns_of(launch), parts_of(launch), err);
     return status;
 }
 

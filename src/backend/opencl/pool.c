@@ -48,21 +48,24 @@ static copse_status max_prepare(copse__launch *launch, copse_error *err) {
 /* All kernels of one place an item: argument `at` is the number of images. */
 static copse_status places_enqueue(copse__launch *launch, const copse__extents *extents,
                                    bool changed, unsigned at, size_t places,
-                                   size_t channels, copse_error *err) {
+                                   size_t channels, size_t taps, copse_error *err) {
     size_t images = copse__cl_images(launch->graph, launch->node, extents);
     copse_status status = COPSE_OK;
     if (changed)
         status = copse__cl_args(launch, 0, at, err, "z", images);
     if (status != COPSE_OK)
         return status;
+    /* channels that fill no vector are taken one by one */
+    size_t steps = taps * (channels % lanes(launch->device) ? lanes(launch->device) : 2);
     return copse__cl_enqueue_flat(
-        launch, 0, images * places * blocks(launch->device, channels), 64, err);
+        launch, 0, images * places * blocks(launch->device, channels), steps, err);
 }
 
 static copse_status max_enqueue(copse__launch *launch, const copse__extents *extents,
                                 bool changed, copse_error *err) {
     copse_window g = copse__cl_window(launch->graph, launch->node);
-    return places_enqueue(launch, extents, changed, 4, (size_t)g.p * g.q, g.c, err);
+    return places_enqueue(launch, extents, changed, 4, (size_t)g.p * g.q, g.c,
+                          (size_t)g.r * g.s, err);
 }
 
 static copse_status max_grad_prepare(copse__launch *launch, copse_error *err) {
@@ -82,7 +85,8 @@ static copse_status max_grad_prepare(copse__launch *launch, copse_error *err) {
 static copse_status max_grad_enqueue(copse__launch *launch, const copse__extents *extents,
                                      bool changed, copse_error *err) {
     copse_window g = copse__cl_window(launch->graph, launch->node);
-    return places_enqueue(launch, extents, changed, 4, (size_t)g.h * g.w, g.c, err);
+    return places_enqueue(launch, extents, changed, 4, (size_t)g.h * g.w, g.c,
+                          (size_t)g.r * g.s, err);
 }
 
 static copse_status avg_prepare(copse__launch *launch, copse_error *err) {
@@ -103,7 +107,8 @@ static copse_status avg_enqueue(copse__launch *launch, const copse__extents *ext
     copse_window g = copse__cl_window(launch->graph, launch->node);
     size_t places =
         launch->node->op == COPSE__OP_AVG_POOL2D ? (size_t)g.p * g.q : (size_t)g.h * g.w;
-    return places_enqueue(launch, extents, changed, 3, places, g.c, err);
+    return places_enqueue(launch, extents, changed, 3, places, g.c,
+                          (size_t)g.r * g.s * 16, err);
 }
 
 /* The image [N,H,W,C] of a global pooling. */
@@ -146,7 +151,8 @@ static copse_status global_enqueue(copse__launch *launch, const copse__extents *
     size_t places = launch->node->op == COPSE__OP_GLOBAL_AVG_POOL
                         ? 1
                         : image->dim[1].size * image->dim[2].size;
-    return places_enqueue(launch, extents, changed, 2, places, image->dim[3].size, err);
+    return places_enqueue(launch, extents, changed, 2, places, image->dim[3].size,
+                          image->dim[1].size * image->dim[2].size, err);
 }
 
 const copse__cl_provider copse__cl_max_pool2d = {

@@ -89,11 +89,16 @@ copse_status copse__cl_enqueue(copse__launch *launch, size_t kernel, unsigned di
                                const size_t *global, const size_t *local,
                                copse_error *err);
 
-/* Geometry of a kernel that walks over `items` with COPSE_FOR (cl/common.clh): on devices
- * whose work-items take whole ranges one item a group and at least `grain` items each,
- * elsewhere groups that stride over all. items may be 0: then nothing is enqueued. */
+/* Groups of one work-item each for `items` pieces of work of `steps` loop passes: enough to
+ * keep all units busy, few enough to pay for their start, and none with more work than
+ * drivers let a work-item have. */
+size_t copse__cl_chunks(const copse__device *device, size_t items, size_t steps);
+
+/* Enqueues a kernel that walks over `items` with COPSE_FOR (cl/common.clh): on devices whose
+ * work-items take whole ranges copse__cl_chunks of them, elsewhere groups that stride over
+ * all. items may be 0: then nothing is enqueued. */
 copse_status copse__cl_enqueue_flat(copse__launch *launch, size_t kernel, size_t items,
-                                    size_t grain, copse_error *err);
+                                    size_t steps, copse_error *err);
 
 /* Fills a view's first bytes (a multiple of 4) with zeros, on the compute queue. */
 copse_status copse__cl_enqueue_zero(copse__launch *launch, copse__view view, size_t bytes,

@@ -15,6 +15,8 @@ size_t copse__cl_row_parts(const copse__device *device, const copse__tensor *x) 
     size_t blocks = copse__max_size((columns + lanes - 1) / lanes, 1);
     size_t parts = (busy + blocks - 1) / blocks;
     parts = copse__min_size(parts, (rows + LEAST_ROWS - 1) / LEAST_ROWS);
+    parts = copse__max_size(parts, (rows + COPSE__CL_MOST_PART_ROWS - 1) /
+                                       COPSE__CL_MOST_PART_ROWS);
     return copse__max_size(parts, 1);
 }
 
@@ -68,9 +70,10 @@ static copse_status bias_enqueue(copse__launch *launch, const copse__extents *ex
         status = copse__cl_args(launch, 0, 2, err, "z", copse__tensor_rows(x, extents));
     if (status == COPSE_OK)
         status = copse__cl_enqueue_flat(launch, 0, copse__cl_row_items(launch->device, x),
-                                        1, err);
+                                        COPSE__CL_MOST_PART_ROWS, err);
     if (status == COPSE_OK)
-        status = copse__cl_enqueue_flat(launch, 1, copse__tensor_columns(x), 512, err);
+        status = copse__cl_enqueue_flat(launch, 1, copse__tensor_columns(x),
+                                        copse__cl_row_parts(launch->device, x), err);
     return status;
 }
 

@@ -4,6 +4,9 @@
 
 #include "backend/opencl/provider.h"
 
+/* Rows of a part at most, so that a work-item's loops stay bounded. */
+#define COPSE__CL_MOST_PART_ROWS 1024
+
 /* Into how many parts a reduction over x's rows is shared: given by the planned size and the
  * kind of device, so that the order of the sum never changes. */
 size_t copse__cl_row_parts(const copse__device *device, const copse__tensor *x);

@@ -4,7 +4,6 @@
 /* All work on flat buffers of the planned size: the same at every extents. inputs: w, g,
  * slot0?, slot1?, slot2?; the outputs are the same memory. */
 
-#define GRAIN_VECTORS 256
 #define VECTOR 16
 
 static copse_status add_kernel(copse__launch *launch, const char *name,
@@ -16,13 +15,21 @@ static size_t flat_elements(const copse__launch *launch) {
     return copse__tensor_elements(copse__cl_input(launch->graph, launch->node, 0), NULL);
 }
 
+/* Loop passes for VECTOR elements: a vector at a time only where the device divides exactly,
+ * and RMSprop never. */
+static size_t update_steps(const copse__launch *launch) {
+    bool vectors = launch->device->base.caps.exact_divide_sqrt &&
+                   launch->node->op != COPSE__OP_UPDATE_RMSPROP;
+    return vectors ? 1 : 4 * VECTOR;
+}
+
 static copse_status update_enqueue(copse__launch *launch, const copse__extents *extents,
                                    bool changed, copse_error *err) {
     (void)extents;
     (void)changed;
     size_t n = flat_elements(launch);
     size_t items = n == 0 ? 0 : copse__max_size(n / VECTOR, 1);
-    return copse__cl_enqueue_flat(launch, 0, items, GRAIN_VECTORS, err);
+    return copse__cl_enqueue_flat(launch, 0, items, update_steps(launch), err);
 }
 
 static copse_status sgd_prepare(copse__launch *launch, copse_error *err) {
