@@ -73,20 +73,21 @@ kernel void cross_entropy_logits_f32(global const float *x,
         float most = row_max(from, columns, scratch);
         float hit = row_hit(from, columns, chosen, most, scratch);
         float logit = from[chosen];
-        float sum = 0.0f;
+        float others = 0.0f; /* apart from the chosen one, so that nothing cancels where it is near 1 */
         EACH(c) {
-            sum += exp(from[c] - most);
+            others += c == chosen ? 0.0f : exp(from[c] - most);
         }
-        sum = join_sum(sum, scratch);
+        others = join_sum(others, scratch);
+        float sum = others + exp(logit - most);
         if (get_local_id(0) == 0) {
-            metrics[2 * row] = log(sum) + (most - logit);
+            metrics[2 * row] = logit == most ? log1p(others) : log(sum) + (most - logit);
             metrics[2 * row + 1] = hit;
         }
         if (has_dx) {
             global float *to = dx + row * columns;
             EACH(c) {
-                float p = exp(from[c] - most) / sum;
-                to[c] = (p - (c == chosen ? 1.0f : 0.0f)) * scale;
+                float p = c == chosen ? -others : exp(from[c] - most);
+                to[c] = p / sum * scale;
             }
         }
     }

@@ -211,19 +211,31 @@ kernel void avg_pool2d_grad_f32(global const float *restrict dy, global float *r
     }
 }
 
-/* y[n,c] = mean over h, w of x[n,h,w,c], places = h * w; items: images * ceil(c / LANES) */
+/* y[n,c] = mean over h, w of x[n,h,w,c], places = h * w. The channels that fill no vector are items of their own:
+ * items: images * (channels / LANES + channels % LANES) */
 kernel void global_avg_pool_f32(global const float *restrict x, global float *restrict y,
                                 ulong images, uint places, uint channels) {
-    uint blocks = (channels + LANES - 1) / LANES;
+    uint whole = channels / LANES, blocks = whole + channels % LANES;
     COPSE_FOR(i, images * blocks) {
         size_t image = i / blocks;
-        uint c0 = (uint)(i % blocks) * LANES;
-        for (uint c = c0; c < min(c0 + LANES, channels); c++) {
-            float sum = 0.0f;
-            for (uint at = 0; at < places; at++)
-                sum += x[(image * places + at) * channels + c];
-            y[image * channels + c] = sum / (float)places;
+        uint block = (uint)(i % blocks);
+        global const float *from = x + image * places * channels;
+#ifdef COPSE_CHUNKED
+        if (block < whole) {
+            copse_wide sum = (copse_wide)(0.0f);
+            from += block * LANES;
+            for (uint at = 0; at < places; at++, from += channels)
+                sum += *(global const copse_wide_any *)from;
+            *(global copse_wide_any *)(y + image * channels + block * LANES) =
+                sum / (float)places;
+            continue;
         }
+#endif
+        uint c = block < whole ? block : whole * LANES + (block - whole);
+        float sum = 0.0f;
+        for (uint at = 0; at < places; at++)
+            sum += from[(size_t)at * channels + c];
+        y[image * channels + c] = sum / (float)places;
     }
 }
 

@@ -92,75 +92,81 @@ static double tiled_cost(const copse__device *device, const copse__graph *graph,
     return device->base.caps.cpu ? 3 : 1;
 }
 
-static copse_status set_args(copse__launch *launch, copse_error *err) {
+/* As in gemm.cl. */
+#define WITH_BIAS 1u
+#define ONTO_C 2u
+/* A longer k is cut into several launches, so that a work-item's loop stays bounded. */
+#define MOST_DEPTH 32768
+
+static copse_status prepare(copse__launch *launch, const char *options,
+                            const char *const *names, copse_error *err) {
     copse__cl_product p =
         copse__cl_dense_product(launch->graph, launch->node, &launch->operands, NULL);
-    copse_status status =
-        copse__cl_args(launch, 0, 0, err, "vvvv", &p.a, &p.b, &p.c, &p.bias);
+    copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_gemm,
+                                               options, names[p.layout], err);
     if (status == COPSE_OK)
-        status = copse__cl_args(launch, 0, 7, err, "uu",
-                                (uint32_t)(p.bias.buffer != NULL), (uint32_t)p.act);
+        status = copse__cl_args(launch, 0, 0, err, "vvvv", &p.a, &p.b, &p.c, &p.bias);
     return status;
 }
 
-static copse_status set_sizes(copse__launch *launch, const copse__cl_product *p,
-                              copse_error *err) {
-    return copse__cl_args(launch, 0, 4, err, "uuu", (uint32_t)p->m, (uint32_t)p->n,
-                          (uint32_t)p->k);
+/* global, local: of one launch. All arguments but the views are set each time where k is
+ * cut, else only when sizes change. */
+static copse_status enqueue(copse__launch *launch, const copse__cl_product *p,
+                            bool changed, const size_t *global, const size_t *local,
+                            copse_error *err) {
+    bool has_bias = copse__cl_input(launch->graph, launch->node, 2) != NULL;
+    bool cut = p->k > MOST_DEPTH;
+    size_t from = 0;
+    copse_status status = COPSE_OK;
+    do {
+        size_t to = copse__min_size(p->k, from + MOST_DEPTH);
+        bool is_last = to == p->k;
+        uint32_t flags = (is_last && has_bias ? WITH_BIAS : 0) | (from > 0 ? ONTO_C : 0);
+        if (changed || cut)
+            status = copse__cl_args(launch, 0, 4, err, "uuuuuuu", (uint32_t)p->m,
+                                    (uint32_t)p->n, (uint32_t)p->k, (uint32_t)from,
+                                    (uint32_t)to, flags,
+                                    (uint32_t)(is_last ? p->act : COPSE__ACT_NONE));
+        if (status == COPSE_OK)
+            status = copse__cl_enqueue(launch, 0, 2, global, local, err);
+        from = to;
+    } while (from < p->k && status == COPSE_OK);
+    return status;
 }
 
 static copse_status rows_prepare(copse__launch *launch, copse_error *err) {
-    copse__cl_product p =
-        copse__cl_dense_product(launch->graph, launch->node, NULL, NULL);
-    copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_gemm, "",
-                                               rows_names[p.layout], err);
-    return status == COPSE_OK ? set_args(launch, err) : status;
+    return prepare(launch, "", rows_names, err);
 }
 
 static copse_status rows_enqueue(copse__launch *launch, const copse__extents *extents,
                                  bool changed, copse_error *err) {
     copse__cl_product p =
         copse__cl_dense_product(launch->graph, launch->node, NULL, extents);
-    copse_status status = COPSE_OK;
     if (p.m == 0 || p.n == 0)
         return COPSE_OK;
-    if (changed)
-        status = set_sizes(launch, &p, err);
-    if (status != COPSE_OK)
-        return status;
     bool square = p.layout == COPSE__CL_NT; /* that kernel makes 4 x 4 */
     size_t wide = square ? 4 : copse__cl_vector(launch->device), high = square ? 4 : ROWS;
     const size_t global[2] = {(p.n + wide - 1) / wide, (p.m + high - 1) / high};
     const size_t local[2] = {1, 1};
-    return copse__cl_enqueue(launch, 0, 2, global, local, err);
+    return enqueue(launch, &p, changed, global, local, err);
 }
 
 static copse_status tiled_prepare(copse__launch *launch, copse_error *err) {
-    copse__cl_product p =
-        copse__cl_dense_product(launch->graph, launch->node, NULL, NULL);
-    copse_status status =
-        copse__cl_kernel_add(launch, NULL, &copse__cl_source_gemm,
-                             tile_of(launch->device) == 16 ? "-DTILE=16" : "-DTILE=8",
-                             tiled_names[p.layout], err);
-    return status == COPSE_OK ? set_args(launch, err) : status;
+    return prepare(launch, tile_of(launch->device) == 16 ? "-DTILE=16" : "-DTILE=8",
+                   tiled_names, err);
 }
 
 static copse_status tiled_enqueue(copse__launch *launch, const copse__extents *extents,
                                   bool changed, copse_error *err) {
     copse__cl_product p =
         copse__cl_dense_product(launch->graph, launch->node, NULL, extents);
-    copse_status status = COPSE_OK;
     if (p.m == 0 || p.n == 0)
         return COPSE_OK;
-    if (changed)
-        status = set_sizes(launch, &p, err);
-    if (status != COPSE_OK)
-        return status;
     size_t tile = tile_of(launch->device);
     const size_t global[2] = {copse__round_up(p.n, 4 * tile) / 4,
                               copse__round_up(p.m, 4 * tile) / 4};
     const size_t local[2] = {tile, tile};
-    return copse__cl_enqueue(launch, 0, 2, global, local, err);
+    return enqueue(launch, &p, changed, global, local, err);
 }
 
 const copse__cl_provider copse__cl_dense_rows = {.name = "rows",

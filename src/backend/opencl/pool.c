@@ -148,11 +148,18 @@ static copse_status global_prepare(copse__launch *launch, copse_error *err) {
 static copse_status global_enqueue(copse__launch *launch, const copse__extents *extents,
                                    bool changed, copse_error *err) {
     const copse__tensor *image = global_image(launch);
-    size_t places = launch->node->op == COPSE__OP_GLOBAL_AVG_POOL
-                        ? 1
-                        : image->dim[1].size * image->dim[2].size;
-    return places_enqueue(launch, extents, changed, 2, places, image->dim[3].size,
-                          image->dim[1].size * image->dim[2].size, err);
+    size_t places = image->dim[1].size * image->dim[2].size;
+    size_t channels = image->dim[3].size, wide = lanes(launch->device);
+    if (launch->node->op == COPSE__OP_GLOBAL_AVG_POOL_GRAD)
+        return places_enqueue(launch, extents, changed, 2, places, channels, 1, err);
+    size_t images = copse__cl_images(launch->graph, launch->node, extents);
+    copse_status status = COPSE_OK;
+    if (changed)
+        status = copse__cl_args(launch, 0, 2, err, "z", images);
+    if (status != COPSE_OK)
+        return status;
+    return copse__cl_enqueue_flat(launch, 0, images * (channels / wide + channels % wide),
+                                  places, err);
 }
 
 const copse__cl_provider copse__cl_max_pool2d = {
