@@ -35,8 +35,10 @@ COPSE_PACK_B(local, __local)
 INLINE void pack_a_rows(__local float *restrict ap, __global const float *restrict a,
                         ulong lda, int rows, int kc) {
     int padded = (rows + MR - 1) / MR * MR;
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
+        prefetch_run(a + (r + AHEAD) * lda, kc);
         copy_run(ap + r * A_PITCH, a + r * lda, kc);
+    }
     for (int r = rows; r < padded; r++)
         zero_run(ap + r * A_PITCH, kc);
 }
@@ -50,6 +52,7 @@ INLINE void pack_a_columns(__local float *restrict ap, __global const float *res
         whole = (rows - VW) / MR + 1;
     for (int k = 0; k < kc; k++) {
         __global const float *from = a + k * lda;
+        prefetch_run(from + AHEAD * lda, rows);
         for (int p = 0; p < whole; p++)
             STORE(__local, ap + p * A_PANEL + k * MR, LOAD(__global, from + p * MR));
         for (int p = whole; p < panels; p++)

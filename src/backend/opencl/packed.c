@@ -66,12 +66,16 @@ size_t copse__gemm_parts(size_t m, size_t n, size_t k, size_t units) {
     return most(1, least(wanted / tiles, k / 512));
 }
 
+/* Rows of A and of C lie in pages of their own: more than this and the second-level TLB
+ * is too small for a pass over them. */
+#define MOST_ROWS 1024
+
 /* Estimated cycles until the slowest unit is done, with this cut. */
 static double gemm_cycles(const copse__packed_sizes *s, size_t tm, size_t tn, size_t tk,
                           size_t groups, size_t units) {
     double tiles = (double)(ceil_div(tm, s->mr) * ceil_div(tn, s->vw * s->nv));
     double sums = tiles * (double)(s->mr * s->nv) / 2 * (double)tk;
-    double packs = (double)tk * (double)(tm * ceil_div(tn, s->nc) + tn) * 0.35;
+    double packs = (double)tk * (double)(tm * ceil_div(tn, s->nc) + tn) * 0.6;
     double out = (double)(tm * tn) * (double)ceil_div(tk, s->kc) * 0.25;
     return (double)ceil_div(groups, units) * (sums + packs + out + 1000);
 }
@@ -85,13 +89,15 @@ copse__gemm_cut copse__gemm_cut_at(const copse__packed_sizes *s, size_t m, size_
         size_t tn = round_up(ceil_div(n, across), nr);
         for (size_t down = 1; down <= 256 && (down - 1) * s->mr < m; down++) {
             size_t tm = round_up(ceil_div(m, down), s->mr);
+            if (tm > MOST_ROWS + s->mr && down < 256)
+                continue;
             size_t groups = ceil_div(n, tn) * ceil_div(m, tm) * parts;
             if (groups > 8 * units && best >= 0)
                 break;
             double cycles = gemm_cycles(s, tm, tn, cut.tile_k, groups, units);
             /* A few groups more than units even out a busy machine. */
             if (groups < 4 * units)
-                cycles *= 1.0 + 0.01 * (double)(4 * units - groups) / (double)units;
+                cycles *= 1.0 + 0.004 * (double)(4 * units - groups) / (double)units;
             if (best < 0 || cycles < best) {
                 best = cycles;
                 cut.tile_m = tm;
