@@ -279,6 +279,48 @@ typedef enum copse_shuffle {
                           * is drawn from the window: sorted data stays poorly mixed */
 } copse_shuffle;
 
+/* kind, name in a configuration. What follows stands in copse_augment. */
+#define COPSE_AUGMENT_MAP(X)                                                             \
+    X(COPSE_AUGMENT_FLIP_HORIZONTAL, "random_flip_horizontal")                           \
+    X(COPSE_AUGMENT_FLIP_VERTICAL, "random_flip_vertical")                               \
+    X(COPSE_AUGMENT_CROP, "random_crop")                                                 \
+    X(COPSE_AUGMENT_ROTATE, "random_rotation")                                           \
+    X(COPSE_AUGMENT_BRIGHTNESS, "random_brightness")                                     \
+    X(COPSE_AUGMENT_CONTRAST, "random_contrast")                                         \
+    X(COPSE_AUGMENT_CUTOUT, "cutout")                                                    \
+    X(COPSE_AUGMENT_MIXUP, "mixup")
+
+typedef enum copse_augment_kind {
+#define COPSE_AUGMENT_ENUM(code, name) code,
+    COPSE_AUGMENT_MAP(COPSE_AUGMENT_ENUM)
+#undef COPSE_AUGMENT_ENUM
+} copse_augment_kind;
+
+/* "random_crop"; NULL for a value that is none. */
+COPSE_API const char *copse_augment_name(copse_augment_kind kind);
+
+/* One random change of images (u8, u16 or f32; height, width, channels), applied in order. The
+ * random numbers of a sample depend on (seed, epoch, the sample's index, the change's place in
+ * the list) only: the pixels are the same whatever the threads and replicas. */
+typedef struct copse_augment {
+    copse_augment_kind kind;
+    /* flips: the probability; 0: one half.
+     * rotate: the largest angle, in full turns (Keras' factor): uniform in both directions; what
+     *   lies outside is the image reflected at its border; bilinear.
+     * brightness: the largest change, uniform in both directions, as a part of the type's range
+     *   (f32: of 1); clipped to the range (f32: not).
+     * contrast: each channel's distance to its mean is scaled by 1 - amount to 1 + amount; clipped.
+     * mixup: alpha. Each sample becomes l * itself + (1 - l) * another of its batch, l from
+     *   Beta(alpha, alpha); class labels become COPSE_F32 vectors of label_classes
+     *   probabilities (needs options.label_classes or the dataset's classes), targets are mixed. Last
+     *   in the list. (Zhang, Cisse, Dauphin, Lopez-Paz 2018) */
+    double amount;
+    /* crop: zeros added on every side before a random part of height x width (0: the image's own)
+     * is cut out. cutout: the edge of the square that is blackened around a random pixel
+     * (DeVries and Taylor 2017), in `size`. */
+    size_t padding, height, width, size;
+} copse_augment;
+
 /* Memory for replica's part of a slot (features, or labels): at least `bytes` bytes,
  * aligned for the device. Called by copse_pipeline_open only, in the caller's thread. */
 typedef copse_status copse_slot_alloc_fn(void *user, size_t replica, size_t bytes,
@@ -314,6 +356,9 @@ typedef struct copse_pipeline_options {
      * in the log and in the statistics, instead of failing: their batch gets smaller. Also where
      * the source says so. */
     bool skip_errors;
+
+    const copse_augment *augment;
+    size_t augment_count; /* at most 64 */
 
     /* Delivers COPSE_F64 features as COPSE_F32 and 64-bit and unsigned 32-bit integers as
      * COPSE_I32 (a value that does not fit is an error of its sample), for devices that have

@@ -103,13 +103,63 @@ static copse_dtype narrowed(copse_dtype dtype) {
     }
 }
 
-static void set_specs(copse_pipeline *p, const copse_pipeline_options *options) {
+static copse_status set_mixup(copse_pipeline *p, const copse_augment *mixup,
+                              copse_error *err) {
+    size_t classes = p->label_classes ? p->label_classes : p->set->classes;
+    p->mixes = true;
+    p->mixup = *mixup;
+    if (p->label_bytes == 0 || p->labels.dtype == COPSE_F32)
+        return COPSE_OK;
+    if (p->labels.rank != 0 || classes == 0)
+        return copse__fail(err, COPSE_CONFIG, 0, copse_augment_name(mixup->kind),
+                           "it needs one class a sample and the number of classes");
+    p->label_classes = classes;
+    p->labels = (copse_data_spec){COPSE_F32, 1, {classes}};
+    p->label_bytes = copse_data_spec_bytes(&p->labels);
+    return COPSE_OK;
+}
+
+static copse_status set_augmentations(copse_pipeline *p,
+                                      const copse_pipeline_options *options,
+                                      copse_error *err) {
+    size_t n = options->augment_count;
+    if (n > COPSE__AUGMENT_MOST)
+        return copse__fail(err, COPSE_CONFIG, 0, NULL,
+                           "there are more than %d augmentations", COPSE__AUGMENT_MOST);
+    copse_status status = copse__calloc(&p->augment, n, sizeof *p->augment, err);
+    if (status == COPSE_OK)
+        status = copse__calloc(&p->step_specs, n, sizeof *p->step_specs, err);
+    for (size_t i = 0; i < n && status == COPSE_OK; i++) {
+        copse_data_spec before = p->features;
+        status = copse__augment_spec(&p->features, &options->augment[i], &before, err);
+        if (status != COPSE_OK)
+            break;
+        if (options->augment[i].kind == COPSE_AUGMENT_MIXUP) {
+            if (i + 1 < n)
+                return copse__fail(err, COPSE_CONFIG, 0, "mixup",
+                                   "it must be the last augmentation");
+            status = set_mixup(p, &options->augment[i], err);
+            break;
+        }
+        p->augment[p->augment_count] = options->augment[i];
+        p->step_specs[p->augment_count++] = before;
+        p->stage_bytes =
+            copse__max_size(p->stage_bytes, copse_data_spec_bytes(&p->features));
+    }
+    return status;
+}
+
+static copse_status set_specs(copse_pipeline *p, const copse_pipeline_options *options,
+                              copse_error *err) {
     p->features = p->set->features;
     p->labels = p->set->labels;
+    p->label_bytes = p->set->label_bytes;
+    p->stage_bytes = p->set->feature_bytes;
     if (options->narrow)
         p->features.dtype = narrowed(p->features.dtype);
+    copse_status status = set_augmentations(p, options, err);
     p->feature_bytes = copse_data_spec_bytes(&p->features);
-    p->label_bytes = p->set->label_bytes;
+    return status;
 }
 
 static size_t usable_cpus(void) {
@@ -122,7 +172,7 @@ static size_t usable_cpus(void) {
 static size_t choose_threads(const copse_pipeline *p, size_t wanted) {
     if (wanted)
         return copse__min_size(wanted, 256);
-    if (p->set->resident)
+    if (p->set->resident && p->augment_count == 0)
         return 1;
     return copse__min_size(usable_cpus(), 8);
 }
@@ -141,9 +191,10 @@ static copse_status set_options(copse_pipeline *p, const copse_pipeline_options 
     p->drop_remainder = options->drop_remainder;
     p->skip_errors = options->skip_errors || p->set->skip_errors;
     p->label_classes = options->label_classes;
-    p->claim_rows = p->set->resident ? 64 : 1;
-    set_specs(p, options);
-    copse_status status = set_shards(p, options, err);
+    copse_status status = set_specs(p, options, err);
+    p->claim_rows = p->set->resident ? (p->augment_count ? 8 : 64) : 1;
+    if (status == COPSE_OK)
+        status = set_shards(p, options, err);
     if (status == COPSE_OK)
         status = set_position(p, options, err);
     if (status == COPSE_OK)
@@ -311,6 +362,8 @@ void copse_pipeline_close(copse_pipeline *p) {
     copse__feed_free(&p->feed);
     copse__raw_free(&p->ahead);
     free(p->order);
+    free(p->augment);
+    free(p->step_specs);
     free(p->shards);
     copse_dataset_close(p->set);
     free(p);

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "data/augment.h"
 #include "data/dataset.h"
 #include "data/stream.h"
 
@@ -40,6 +41,16 @@ struct copse_pipeline {
     uint64_t seed, epochs, batches;
     bool stream, drop_remainder, skip_errors, narrow;
     size_t label_classes;
+
+    /* On its way a sample is narrowed, then changed by the augmentations but a last mixup, which
+     * works on whole batches. step_specs[i] is what augment[i] reads. */
+    copse_augment *augment;
+    copse_data_spec *step_specs;
+    size_t augment_count;
+    size_t stage_bytes; /* of the largest sample on the way */
+    bool mixes;
+    copse_augment mixup;
+
     size_t claim_rows; /* a worker takes at a time */
     copse_slot_free_fn *free;
     void *alloc_user;
@@ -98,8 +109,12 @@ copse_status copse__pipeline_fill(copse_pipeline *pipeline, copse__slot *slot,
                                   size_t from, size_t to, copse__scratch *scratch,
                                   size_t *bad_row, copse_error *err);
 
-/* By one worker, after all rows: leaves bad rows out. */
+/* By one worker, after all rows: leaves bad rows out, then mixes. */
 copse_status copse__pipeline_finish(copse_pipeline *pipeline, copse__slot *slot,
                                     copse_error *err);
+copse_status copse__pipeline_leave_out(copse_pipeline *pipeline, copse__slot *slot,
+                                       copse_error *err);
+copse_status copse__pipeline_mix(copse_pipeline *pipeline, copse__slot *slot,
+                                 copse_error *err);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What becomes of a batch's samples on the way into a slot. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -59,27 +58,71 @@ static copse_status narrow(copse_pipeline *p, const copse__slot *slot, size_t ro
                        bad);
 }
 
+/* One-hot, for mixup. */
+static void spread_label(copse_pipeline *p, unsigned char *out, int32_t label) {
+    float *probabilities = (float *)(void *)out;
+    for (size_t i = 0; i < p->labels.shape[0]; i++)
+        probabilities[i] = (int32_t)i == label ? 1.0f : 0.0f;
+}
+
+static copse_status read_row(copse_pipeline *p, copse__slot *slot, size_t row,
+                             copse__scratch *scratch, void *features,
+                             unsigned char *labels, copse_error *err) {
+    int32_t class = 0;
+    bool spreads = labels && p->labels.dtype != p->set->labels.dtype;
+    unsigned char *read_to = spreads ? (unsigned char *)&class : labels;
+    copse_status status = read_sample(p, slot, row, scratch, features, read_to, err);
+    if (status == COPSE_OK && labels)
+        status = check_labels(p, slot, row, read_to, err);
+    if (status == COPSE_OK && spreads)
+        spread_label(p, labels, class);
+    return status;
+}
+
+/* Where the next step writes: the slot if it is the last one, else the other stage. */
+static void *next_stage(copse__scratch *scratch, const void *now, void *last,
+                        size_t steps_left) {
+    if (steps_left == 0)
+        return last;
+    return now == scratch->stage[0] ? scratch->stage[1] : scratch->stage[0];
+}
+
+static copse_status make_stages(copse_pipeline *p, copse__scratch *scratch,
+                                copse_error *err) {
+    copse_status status = COPSE_OK;
+    for (size_t i = 0; i < 2 && status == COPSE_OK; i++)
+        status = copse__grow(&scratch->stage[i], &scratch->stage_capacity[i],
+                             p->stage_bytes, 1, err);
+    return status;
+}
+
 static copse_status fill_row(copse_pipeline *p, copse__slot *slot, size_t row,
                              size_t replica, copse__scratch *scratch, copse_error *err) {
     size_t at = row - slot->parts[replica].first_row;
     unsigned char *features = slot->features[replica] + at * p->feature_bytes;
     unsigned char *labels =
         slot->labels ? slot->labels[replica] + at * p->label_bytes : NULL;
-    unsigned char *read_to = features;
     bool narrows = p->features.dtype != p->set->features.dtype;
-    copse_status status = COPSE_OK;
-    if (narrows) {
-        status = copse__grow(&scratch->stage[0], &scratch->stage_capacity[0],
-                             p->set->feature_bytes, 1, err);
-        read_to = scratch->stage[0];
+    size_t steps = p->augment_count + narrows;
+    copse_status status = steps ? make_stages(p, scratch, err) : COPSE_OK;
+    if (status != COPSE_OK)
+        return status;
+    void *now = next_stage(scratch, NULL, features, steps), *next;
+    status = read_row(p, slot, row, scratch, now, labels, err);
+    if (status == COPSE_OK && narrows) {
+        next = next_stage(scratch, now, features, --steps);
+        status = narrow(p, slot, row, next, now, err);
+        now = next;
     }
-    if (status == COPSE_OK)
-        status = read_sample(p, slot, row, scratch, read_to, labels, err);
-    if (status == COPSE_OK && labels)
-        status = check_labels(p, slot, row, labels, err);
-    if (status == COPSE_OK && narrows)
-        status = narrow(p, slot, row, features, read_to, err);
-    return status;
+    if (status != COPSE_OK)
+        return status;
+    copse__augment_key key = {p->seed, slot->batch.epoch, slot->samples[row], 0};
+    for (size_t i = 0; i < p->augment_count; i++, key.place++) {
+        next = next_stage(scratch, now, features, --steps);
+        copse__augment_image(next, now, &p->step_specs[i], &p->augment[i], &key);
+        now = next;
+    }
+    return COPSE_OK;
 }
 
 /* Only what is wrong with a sample can be left out, not what is wrong with the machine. */
@@ -109,65 +152,4 @@ copse_status copse__pipeline_fill(copse_pipeline *p, copse__slot *slot, size_t f
         return status;
     }
     return COPSE_OK;
-}
-
-/* ---- Leaving rows out ----------------------------------------------------------------- */
-
-/* All rows of one kind (features or labels), one after the other. */
-static void gather(unsigned char *out, unsigned char *const *memory,
-                   const copse_batch_part *parts, size_t replicas, size_t row_bytes) {
-    for (size_t r = 0; r < replicas; r++) {
-        memcpy(out, memory[r], parts[r].rows * row_bytes);
-        out += parts[r].rows * row_bytes;
-    }
-}
-
-static void scatter(unsigned char *const *memory, const unsigned char *in,
-                    const copse_batch_part *parts, size_t replicas, size_t row_bytes) {
-    for (size_t r = 0; r < replicas; r++) {
-        memcpy(memory[r], in, parts[r].rows * row_bytes);
-        in += parts[r].rows * row_bytes;
-    }
-}
-
-static size_t close_gaps(unsigned char *rows, const unsigned char *bad, size_t count,
-                         size_t row_bytes) {
-    size_t kept = 0;
-    for (size_t i = 0; i < count; i++)
-        if (!bad[i])
-            memmove(rows + kept++ * row_bytes, rows + i * row_bytes, row_bytes);
-    return kept;
-}
-
-/* The rows move to other parts, so they go through memory of their own: this is rare. */
-copse_status copse__pipeline_finish(copse_pipeline *p, copse__slot *slot,
-                                    copse_error *err) {
-    size_t count = slot->batch.rows, bad = 0;
-    for (size_t i = 0; i < count; i++)
-        bad += slot->bad[i];
-    if (bad == 0)
-        return COPSE_OK;
-    slot->skipped = bad;
-    unsigned char *features, *labels = NULL;
-    copse_status status = copse__calloc(&features, count, p->feature_bytes, err);
-    if (status == COPSE_OK && slot->labels)
-        status = copse__calloc(&labels, count, p->label_bytes, err);
-    if (status != COPSE_OK)
-        goto out;
-    gather(features, slot->features, slot->parts, p->replicas, p->feature_bytes);
-    if (labels)
-        gather(labels, slot->labels, slot->parts, p->replicas, p->label_bytes);
-    close_gaps((unsigned char *)slot->samples, slot->bad, count, sizeof *slot->samples);
-    close_gaps(features, slot->bad, count, p->feature_bytes);
-    if (labels)
-        close_gaps(labels, slot->bad, count, p->label_bytes);
-    slot->batch.rows = count - bad;
-    COPSE__TRY(copse__pipeline_set_parts(p, slot, err), out);
-    scatter(slot->features, features, slot->parts, p->replicas, p->feature_bytes);
-    if (labels)
-        scatter(slot->labels, labels, slot->parts, p->replicas, p->label_bytes);
-out:
-    free(features);
-    free(labels);
-    return status;
 }

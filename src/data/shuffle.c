@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/shuffle.h"
 
-#include <philox.clh>
-
-static copse_philox4 draw(uint64_t seed, uint64_t epoch, uint64_t number, uint32_t tag) {
+copse_philox4 copse__draw128(uint64_t seed, uint64_t epoch, uint64_t number,
+                             uint32_t tag) {
     copse_philox4 counter = {{(uint32_t)number, (uint32_t)(number >> 32), (uint32_t)epoch,
                               tag ^ (uint32_t)(epoch >> 32)}};
     return copse_philox(counter, (uint32_t)seed, (uint32_t)(seed >> 32));
 }
 
 uint64_t copse__draw64(uint64_t seed, uint64_t epoch, uint64_t number, uint32_t tag) {
-    copse_philox4 got = draw(seed, epoch, number, tag);
+    copse_philox4 got = copse__draw128(seed, epoch, number, tag);
     return (uint64_t)got.v[1] << 32 | got.v[0];
 }
 
@@ -26,7 +25,7 @@ void copse__permute(uint64_t *order, size_t count, uint64_t seed, uint64_t epoch
         order[i] = i;
     /* One Philox block serves two swaps. */
     for (size_t last = count; last-- > 1;) {
-        copse_philox4 got = draw(seed, epoch, last, COPSE__DRAW_PERMUTATION);
+        copse_philox4 got = copse__draw128(seed, epoch, last, COPSE__DRAW_PERMUTATION);
         swap_down(order, last, (uint64_t)got.v[1] << 32 | got.v[0]);
         if (last == 1)
             break;

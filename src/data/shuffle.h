@@ -2,6 +2,7 @@
 #ifndef COPSE_DATA_SHUFFLE_H
 #define COPSE_DATA_SHUFFLE_H
 
+#include <philox.clh>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,6 +14,10 @@ enum {
     COPSE__DRAW_AUGMENT = 0x41554700,
     COPSE__DRAW_SYNTHETIC = 0x53594e00
 };
+
+/* 128 random bits, a pure function of the arguments. */
+copse_philox4 copse__draw128(uint64_t seed, uint64_t epoch, uint64_t number,
+                             uint32_t tag);
 
 /* 64 random bits, a pure function of its arguments. */
 uint64_t copse__draw64(uint64_t seed, uint64_t epoch, uint64_t number, uint32_t tag);

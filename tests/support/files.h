@@ -32,11 +32,14 @@ static inline const char *in_folder(const char *folder, const char *name) {
     static char paths[8][1024];
     static unsigned next;
     char *path = paths[next++ % 8];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    int length = snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    ck_assert_int_lt(length, (int)sizeof paths[0]);
     return path;
 }
 
+/* A new file: ext4 waits for the disk when an old one is truncated and written again. */
 static inline void write_file(const char *path, const void *data, size_t bytes) {
+    unlink(path);
     FILE *file = fopen(path, "wb");
     ck_assert_ptr_nonnull(file);
     ck_assert_uint_eq(fwrite(data, 1, bytes, file), bytes);
