@@ -69,7 +69,7 @@ static copse_status begin_pass(pass *p, copse_dataset *set, copse_error *err) {
         .batch = t->eval_batch,
         .epochs = 1,
         .held = COPSE__INPUT_SLOTS,
-        .label_classes = t->sets->classes,
+        .label_classes = copse__trainer_label_bound(t),
         .replica_count = t->replica_count,
         .weights = t->eval_weights,
         .alloc = copse__slot_alloc,

@@ -38,7 +38,7 @@ static copse_status open_pipeline(fit *f, copse_error *err) {
         .start_batch = t->position.batch,
         .prefetch = (size_t)data->prefetch,
         .held = COPSE__INPUT_SLOTS,
-        .label_classes = t->sets->classes,
+        .label_classes = copse__trainer_label_bound(t),
         .replica_count = t->replica_count,
         .shards = t->shards,
         .alloc = copse__slot_alloc,

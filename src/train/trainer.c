@@ -349,6 +349,14 @@ const copse__layout *copse__trainer_layout(const copse__trainer *t) {
     return t->layout;
 }
 
+size_t copse__trainer_label_bound(const copse__trainer *t) {
+    const copse__graph *graph = t->replicas[0].eval_graph;
+    if (graph->label == COPSE__NO_TENSOR ||
+        graph->tensors[graph->label].dtype != COPSE_I32)
+        return 0;
+    return copse__tensor_columns(&graph->tensors[graph->output]);
+}
+
 const copse__graph *copse__trainer_graph(const copse__trainer *t) {
     return t->replicas[0].eval_graph;
 }

@@ -40,6 +40,9 @@ static inline const copse__graph *copse__trainer_main_graph(const copse__trainer
                                       : t->replicas[0].eval_graph;
 }
 
+/* What class labels must stay below: the network's outputs. 0 where labels are no classes. */
+size_t copse__trainer_label_bound(const copse__trainer *trainer);
+
 /* Memory of a pipeline's slots: pinned memory of each replica's device. */
 typedef struct copse__slot_memory {
     copse__trainer *trainer;

@@ -21,15 +21,15 @@ static const tool_command command = {
     .most_operands = 1,
 };
 
-static void print_devices(const copse_session *s, const copse__trainer *trainer) {
+static void print_devices(const copse_session *s) {
     char bytes[32];
     printf("\n%-10s %-36s %12s %14s\n", "Device", "Name", "Shard", "Device memory");
     for (size_t r = 0; r < s->devices.count; r++)
         printf("%-10s %-36.36s %5zu of %-4zu %14s\n", s->devices.choices[r].label,
-               s->devices.choices[r].name, copse__trainer_shard(trainer, r),
+               s->devices.choices[r].name, copse__trainer_shard(s->trainer, r),
                (size_t)s->config->train.batch,
                copse__format_bytes(bytes, sizeof bytes,
-                                   copse__trainer_device_bytes(trainer, r)));
+                                   copse__trainer_device_bytes(s->trainer, r)));
 }
 
 static void print_buckets(const copse__trainer *trainer) {
@@ -47,28 +47,18 @@ static void print_buckets(const copse__trainer *trainer) {
     }
 }
 
-/* Plans for the devices, without allocating on them. */
-static copse_status print_plan(copse_session *s, copse_error *err) {
-    copse__trainer *trainer;
-    copse__trainer_options opening = {.choices = s->devices.choices,
-                                      .choice_count = s->devices.count,
-                                      .training = true,
-                                      .plan_only = true};
-    copse_status status =
-        copse__trainer_open(&trainer, s->config, &s->sets, &opening, err);
-    if (status != COPSE_OK)
-        return status;
+static copse_status print_plan(const copse_session *s, copse_error *err) {
     copse__text table = {0};
-    status = copse__model_summary(copse__trainer_graph(trainer), &table, err);
+    copse_status status =
+        copse__model_summary(copse__trainer_graph(s->trainer), &table, err);
     if (status == COPSE_OK)
         status = copse__text_check(&table, err);
     if (status == COPSE_OK) {
         fputs(table.data, stdout);
-        print_devices(s, trainer);
-        print_buckets(trainer);
+        print_devices(s);
+        print_buckets(s->trainer);
     }
     copse__text_free(&table);
-    copse__trainer_close(trainer);
     return status;
 }
 
@@ -84,7 +74,7 @@ static int run(const copse_session_options *opening) {
 
 int copse_cmd_summary(int argc, char **argv) {
     copse_session_options opening = {
-        .isolate = true, .only_check = true, .training = true};
+        .isolate = true, .plan_only = true, .training = true};
     int code = copse_session_parse(&command, argc, argv, &opening, NULL, NULL);
     if (code < 0)
         code = run(&opening);

@@ -111,7 +111,7 @@ static copse_status train(copse_session *s, copse_error *err) {
 static int run(copse_session_options *opening, const train_options *o) {
     copse_error error = {0};
     copse_session session;
-    opening->only_check = o->dry_run;
+    opening->plan_only = o->dry_run;
     opening->run = o->dry_run  ? COPSE_RUN_NONE
                    : o->resume ? COPSE_RUN_RESUME
                                : COPSE_RUN_NEW;

@@ -163,7 +163,9 @@ static copse_status open_trainer(copse_session *s, const copse_session_options *
     copse__trainer_options opening = {.choices = s->devices.choices,
                                       .choice_count = s->devices.count,
                                       .training = options->training,
-                                      .selftest = options->selftest,
+                                      .selftest =
+                                          options->selftest && !options->plan_only,
+                                      .plan_only = options->plan_only,
                                       .hooks = &hooks};
     if (s->run)
         opening.shards = copse__run_shards(s->run, s->devices.choices, s->devices.count);
@@ -213,8 +215,6 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
     COPSE__TRY(copse_devices_open(&s->devices, wanted_devices(s, options),
                                   options->isolate, err),
                fail);
-    if (options->only_check)
-        return COPSE_OK;
     if (options->run != COPSE_RUN_NONE)
         COPSE__TRY(copse__run_open(&s->run, s->config, options->run_path,
                                    options->run == COPSE_RUN_RESUME, err),

@@ -32,7 +32,7 @@ typedef struct copse_session_options {
     copse_overrides overrides;
     const char *devices; /* NULL: the configuration's, else the default */
     bool isolate, selftest, training, quiet, verbose;
-    bool only_check; /* everything but opening the trainer */
+    bool plan_only; /* check everything, allocate and write nothing */
     copse_run_mode run;
     const char *run_path;   /* NULL: a new folder under runs/ */
     bool need_weights;      /* load them: from checkpoint, or the run's latest */

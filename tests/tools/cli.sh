@@ -1,0 +1,141 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# What a user types, and what comes back: exit codes and the one line of each mistake.
+#   sh tests/tools/cli.sh BUILD_FOLDER    (from the source folder; runs on the host backend, so everywhere alike)
+set -u
+copse=$1/copse
+case $copse in /*) ;; *) copse=$PWD/$copse ;; esac
+digits=$PWD/examples/digits.yaml
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+COPSE_CACHE=$work/cache
+export COPSE_CACHE
+unset NO_COLOR RUSTICL_ENABLE
+failed=0
+
+# expect CODE PATTERN COMMAND...: the exit code, and a line of stderr or stdout that matches. An error is one line.
+expect() {
+    code=$1 pattern=$2
+    shift 2
+    "$@" >out 2>err </dev/null
+    got=$?
+    if [ "$got" -ne "$code" ]; then
+        echo "FAILED: $* : exit $got instead of $code: $(head -3 err)" >&2
+        failed=1
+    elif [ -n "$pattern" ] && ! grep -q -- "$pattern" out err; then
+        echo "FAILED: $* : no line with '$pattern': $(head -3 err out)" >&2
+        failed=1
+    elif [ "$code" -ne 0 ] && [ "$code" -ne 130 ] && [ "$(wc -l <err)" -gt 3 ]; then
+        echo "FAILED: $* : more than a line: $(cat err)" >&2
+        failed=1
+    fi
+}
+
+# config NAME < yaml
+config() {
+    cat >"$1.yaml"
+}
+
+# shellcheck disable=SC2317
+train() {
+    "$copse" train --devices host --quiet "$@"
+}
+
+"$copse" 2>/dev/null
+[ $? -eq 2 ] || { echo "FAILED: no command is a usage error" >&2; failed=1; }
+expect 0 'Usage: copse' "$copse" --help
+expect 0 '^copse [0-9]' "$copse" --version
+expect 2 "'nothing' is no command" "$copse" nothing
+expect 0 'Usage: copse train' "$copse" train --help
+expect 2 'an argument is missing' "$copse" train
+expect 2 "unknown option '--nothing'" "$copse" train x.yaml --nothing
+expect 2 'too many arguments' "$copse" train x.yaml y.yaml
+expect 2 'x.yaml: cannot open it' "$copse" train x.yaml
+expect 2 '--resume needs --out' "$copse" train "$digits" --resume
+
+# The configuration: file, line, column, and what to do.
+config unknown_key <<END
+data:
+  format: idx
+  tran: {images: a, labels: b}
+model: [flatten]
+train: {loss: mean_squared_error, optimizer: sgd, batch: 1}
+END
+expect 2 "unknown_key.yaml:3:3: .*did you mean 'train'" train unknown_key.yaml
+sed -e 's/units: 64/units: many/' -e "s|digits/|$(dirname "$digits")/digits/|g" "$digits" >wrong_type.yaml
+expect 2 'wrong_type.yaml:11:[0-9]*: .*units' train wrong_type.yaml
+sed 's/flatten/conv2d: {filters: 4, kernel: 30}/' "$digits" | sed "s|digits/|$(dirname "$digits")/digits/|g" >shape.yaml
+expect 2 'shape.yaml:1[0-9]:.*conv2d' train shape.yaml
+expect 2 "did you mean 'train'" train "$digits" --set trian.epochs=3
+expect 2 'units' train "$digits" --set model.1.dense.units=0
+expect 2 'mixed_float16 is not supported' train "$digits" --set train.precision=mixed_float16
+printf 'data: {{{{' >broken.yaml
+expect 2 'broken.yaml:1' train broken.yaml
+
+# Data: missing, truncated, of another format, not belonging together, labels outside the network's classes.
+cp "$(dirname "$digits")"/digits/*.gz .
+expect 5 'gone.gz' train "$digits" --set data.train.images=gone.gz
+gzip -dc train-images-idx3-ubyte.gz | head -c 5000 >short.idx
+expect 5 'short.idx' train "$digits" --set data.train.images=short.idx
+head -c 3000 train-images-idx3-ubyte.gz >short.gz
+expect 5 'short.gz' train "$digits" --set data.train.images=short.gz
+printf 'no idx at all' >text.idx
+expect 5 'text.idx' train "$digits" --set data.train.images=text.idx
+expect 5 '360 labels' train "$digits" --set data.train.labels=test-labels-idx1-ubyte.gz
+expect 5 'label' train "$digits" --set model.2.dense.units=9 --out nine
+
+# Devices and memory.
+expect 4 'gpu' "$copse" train "$digits" --devices gpu --quiet
+expect 2 'there is' "$copse" train "$digits" --devices 77:7 --quiet
+expect 2 'there is' "$copse" train "$digits" --devices nonsense --quiet
+expect 1 'a shard of [0-9]* would fit' train "$digits" --set train.batch=4000000000
+OCL_ICD_VENDORS=/nonexistent expect 0 'host' "$copse" devices
+OCL_ICD_VENDORS=/nonexistent expect 0 'test: loss' "$copse" train "$digits" --quiet --set train.epochs=1 --out no_icd
+
+# Output.
+expect 5 'cannot make the folder' train "$digits" --out /proc/nothing/here
+expect 0 'Trainable params' "$copse" summary "$digits" --devices host
+expect 0 'shard 32 of 32' "$copse" train "$digits" --devices host --dry-run --out dry
+[ ! -e dry ] || { echo "FAILED: a dry run wrote a folder" >&2; failed=1; }
+
+# A whole run: trained, evaluated, predicted, interrupted, resumed.
+expect 0 'test: loss' train "$digits" --set train.epochs=12 --out whole
+expect 2 'holds a run' train "$digits" --out whole
+expect 0 '^test: loss' "$copse" eval whole --devices host --quiet
+cp out whole.eval
+expect 2 'name a run folder' "$copse" eval "$digits" --devices host
+expect 2 'input FILE is missing' "$copse" predict whole --output p.csv
+expect 2 'must name a .npy or .csv' "$copse" predict whole --input test-images-idx3-ubyte.gz --output p.txt
+expect 0 '' "$copse" predict whole --devices host --input test-images-idx3-ubyte.gz --output p.csv
+[ "$(wc -l <p.csv)" -eq 360 ] || { echo "FAILED: predict wrote $(wc -l <p.csv) rows of 360" >&2; failed=1; }
+expect 0 '' "$copse" predict whole --devices host --input test-images-idx3-ubyte.gz --output p.npy
+[ "$(wc -c <p.npy)" -eq $((128 + 360 * 10 * 4)) ] || { echo "FAILED: p.npy has another size" >&2; failed=1; }
+
+hash_of() {
+    tail -1 "$1/log.jsonl" | sed 's/.*"params_hash":"\([0-9a-f]*\)".*/\1/'
+}
+
+$copse train "$digits" --devices host --quiet --set train.epochs=2000 --out stopped >out 2>err &
+pid=$!
+tries=0
+until [ "$(wc -l 2>/dev/null <stopped/log.jsonl || echo 0)" -gt 50 ] || [ $tries -gt 300 ]; do
+    sleep 0.05
+    tries=$((tries + 1))
+done
+kill -TERM $pid # a shell's background commands ignore SIGINT
+wait $pid
+code=$?
+[ $code -eq 130 ] || { echo "FAILED: SIGTERM left with $code: $(cat err)" >&2; failed=1; }
+tail -1 stopped/log.jsonl | grep -q '"status":"interrupted"' || { echo "FAILED: no last line" >&2; failed=1; }
+expect 0 'test: loss' train "$digits" --set train.epochs=12 --out again
+[ "$(hash_of whole)" = "$(hash_of again)" ] || { echo "FAILED: two equal runs differ" >&2; failed=1; }
+expect 2 'are not those of the run' train "$digits" --set train.seed=5 --out stopped --resume
+steps=$(sed -n '$s/.*"steps":\([0-9]*\).*/\1/p' stopped/log.jsonl)
+expect 0 'test: loss' train "$digits" --set train.epochs=2000 --set "train.steps=$((steps + 60))" --out stopped --resume
+expect 0 'test: loss' train "$digits" --set train.epochs=2000 --set "train.steps=$((steps + 60))" --out straight
+[ "$(hash_of stopped)" = "$(hash_of straight)" ] ||
+    { echo "FAILED: the resumed run's bits are not those of the uninterrupted one" >&2; failed=1; }
+
+[ $failed -eq 0 ] && echo "all as expected"
+exit $failed
