@@ -135,11 +135,11 @@ static copse_status resolve(copse__config *config, const copse__yaml *yaml,
     const copse__yaml_node *node = copse__yaml_find(yaml->root, "data");
     if (!data->shuffle_seed_given)
         data->shuffle_seed = config->train.seed;
-    if (data->shuffle == COPSE__SHUFFLE_NONE)
+    if (data->shuffle == COPSE_SHUFFLE_NONE)
         data->shuffle_seed = 0;
     if (config->train.validate_batch == 0)
         config->train.validate_batch = config->train.batch;
-    if (data->validation.path_count > 0 && data->validation_split > 0)
+    if (data->validation.given && data->validation_split > 0)
         return copse__fail(
             err, COPSE_CONFIG, 0,
             copse__yaml_key_place(copse__yaml_find(node, "validation_split"), place,
@@ -154,7 +154,7 @@ static copse_status resolve(copse__config *config, const copse__yaml *yaml,
             "train.accumulate is %llu, but a batch has only %llu samples to cut up",
             (unsigned long long)config->train.accumulate,
             (unsigned long long)config->train.batch);
-    return COPSE_OK;
+    return copse__config_check_shapes(config, node, err);
 }
 
 copse_status copse__config_parse(copse__config **out, const char *text, size_t bytes,
@@ -171,7 +171,8 @@ copse_status copse__config_parse(copse__config **out, const char *text, size_t b
     COPSE__TRY(copse__yaml_parse(&yaml, text, bytes, path, err), out);
     for (size_t i = 0; i < override_count; i++)
         COPSE__TRY(copse__yaml_override(yaml, overrides[i], err), out);
-    copse__schema_context context = {.pool = &config->pool, .folder = config->folder};
+    copse__schema_context context = {
+        .pool = &config->pool, .folder = config->folder, .path = path};
     COPSE__TRY(copse__section_read(&context, &top, yaml->root, config, err), out);
     COPSE__TRY(resolve(config, yaml, err), out);
     *out = config;

@@ -20,33 +20,60 @@
  * in a configuration file starts at that file's folder, one given by --set at the working
  * folder. */
 typedef struct copse__config_source {
-    char **paths;      /* idx: of images; npy: of features; else the data files */
-    size_t path_count; /* 0: this source is not given */
+    char **paths; /* idx: of images; npy: of features; else the data files */
+    size_t path_count;
     char **label_paths;
     size_t label_path_count;
     char *feature_name, *label_name; /* npy: arrays of an .npz; NULL: not given */
+    uint64_t count, seed;            /* synthetic */
+    bool given;                      /* false: the configuration has no such source */
 } copse__config_source;
 
-typedef enum copse__config_shuffle {
-    COPSE__SHUFFLE_NONE,
-    COPSE__SHUFFLE_FULL,  /* another permutation of the whole set every epoch */
-    COPSE__SHUFFLE_BUFFER /* a window of `shuffle_buffer` samples */
-} copse__config_shuffle;
+/* How elements are stored: tfrecord and synthetic. */
+typedef struct copse__config_field {
+    copse_data_encoding encoding;
+    copse_dtype dtype;
+    double *shape;
+    size_t rank;
+} copse__config_field;
+
+typedef enum copse__config_tokens {
+    COPSE__TOKENS_CHARACTERS,
+    COPSE__TOKENS_BYTES
+} copse__config_tokens;
 
 typedef struct copse__config_data {
     copse_data_format format;
     copse__config_source train, validation, test;
     double validation_split; /* the last part of train that is kept apart; 0: none */
     double scale, offset;    /* x * scale + offset, on the device */
-    copse__config_shuffle shuffle;
+    copse_shuffle shuffle;
     uint64_t shuffle_seed; /* train.seed where none is given */
     bool shuffle_seed_given;
     uint64_t shuffle_buffer;
-    char *cache;         /* "none", "memory" or a file (absolute) */
-    uint64_t prefetch;   /* batches ahead */
-    bool drop_remainder; /* leaves an epoch's smaller last batch out */
-    uint64_t classes;    /* labels must be below; 0: as the format knows it */
-    bool coarse_labels;  /* cifar100 */
+    char *cache;                        /* "none", "memory" or a file (absolute) */
+    uint64_t prefetch;                  /* batches ahead */
+    bool drop_remainder;                /* leaves an epoch's smaller last batch out */
+    copse__config_field feature, label; /* tfrecord; synthetic: feature */
+    char *feature_name, *label_name;    /* tfrecord; csv: the column of labels */
+    char **columns;                     /* csv; none: all but the label's */
+    size_t column_count;
+    double *row_shape; /* csv: how a sample's columns are arranged */
+    size_t row_rank;
+    bool header;
+    char *delimiter;                    /* csv: one character */
+    uint64_t sequence_length, stride;   /* text; stride 0: sequence_length */
+    copse__config_tokens tokens;        /* text */
+    uint64_t image_height, image_width; /* folder, tfrecord; 0: as in the files */
+    uint64_t image_channels;
+    copse_resize image_resize;
+    bool image_sixteen_bits;
+    uint64_t synthetic_classes;
+    char **class_names;
+    size_t class_name_count;
+    bool skip_errors;
+    uint64_t classes;   /* labels must be below; 0: as the format knows it */
+    bool coarse_labels; /* cifar100 */
     copse__layer_spec
         *augment; /* {kind, args}; `random_flip: horizontal` has one arg, key "" */
     size_t augment_count;

@@ -12,156 +12,214 @@
 static const char *const formats[] = {COPSE_DATA_FORMAT_MAP(FORMAT_NAME) NULL};
 #undef FORMAT_NAME
 
-/* ---- Sources ---- */
+/* ---- What only some formats have ---- */
 
-/* How a source's mapping is written, by format; formats without a line have {files: …}. */
-typedef struct source_keys {
-    const char *paths, *labels; /* labels NULL: labels lie in the data files */
-    const char *feature_name, *label_name;
-} source_keys;
+#define DTYPE_NAME(code, name, bytes) [code] = name,
+static const char *const dtypes[] = {COPSE_DTYPE_MAP(DTYPE_NAME) NULL};
+#undef DTYPE_NAME
 
-static source_keys keys_of(const copse__config *config) {
-    static const source_keys plain = {.paths = "files"};
-    static const source_keys keys[COPSE__COUNT(formats)] = {
-        [COPSE_DATA_IDX] = {.paths = "images", .labels = "labels"},
-        [COPSE_DATA_NPY] = {.paths = "features",
-                            .labels = "labels",
-                            .feature_name = "feature_name",
-                            .label_name = "label_name"}};
-    return keys[config->data.format].paths ? keys[config->data.format] : plain;
-}
+static const char *const encodings[] = {"auto", "values", "raw", "image", NULL};
+static const char *const resizes[] = {"stretch", "crop", NULL};
+static const char *const tokens[] = {"characters", "bytes", NULL};
 
-static copse_status fail_source(const copse__field *field, const copse__yaml_node *node,
-                                const copse__config *config, copse_error *err) {
-    char wanted[128];
-    source_keys keys = keys_of(config);
-    if (keys.labels)
-        snprintf(wanted, sizeof wanted, "{%s: FILE, %s: FILE}, where FILE may be a list",
-                 keys.paths, keys.labels);
-    else
-        snprintf(wanted, sizeof wanted, "a file or a list of files");
-    return copse__schema_wrong(&copse__config_data_section, field->key, node, wanted,
-                               err);
-}
-
-/* A path or a list of paths. */
-static copse_status read_paths(const copse__schema_context *context,
-                               const copse__field *field, const copse__yaml_node *node,
-                               const copse__config *config, char ***out, size_t *count,
-                               copse_error *err) {
-    bool list = node->kind == COPSE__YAML_SEQUENCE;
-    if (list && node->count == 0)
-        return fail_source(field, node, config, err);
-    copse_status status =
-        copse__pool_alloc(context->pool, out, list ? node->count : 1, sizeof **out, err);
-    const copse__yaml_node *item = list ? node->first : node;
-    for (; status == COPSE_OK && item; item = list ? item->next : NULL) {
-        const char *text;
-        if (!copse__yaml_get_text(item, &text) || !text[0])
-            return fail_source(field, item, config, err);
-        status = copse__config_path(context, item, text, &(*out)[(*count)++], err);
+#define TEXT(name, member)                                                               \
+    { .key = name, .kind = COPSE__FIELD_TEXT, AT(member) }
+#define SIZE(name, member)                                                               \
+    { .key = name, .kind = COPSE__FIELD_COUNT, AT(member), .most = 65536 }
+#define NUMBERS(name, member, counter)                                                   \
+    {                                                                                    \
+        .key = name, .kind = COPSE__FIELD_NUMBERS, AT(member),                           \
+        .count_offset = offsetof(copse__config, data.counter)                            \
     }
-    return status;
-}
-
-/* {images: …, labels: …}: a table made for the format. */
-static copse_status read_keys(const copse__schema_context *context,
-                              const copse__field *field, const copse__yaml_node *node,
-                              const copse__config *config, copse__config_source *source,
-                              copse_error *err) {
-    char name[64];
-    source_keys keys = keys_of(config);
-    copse__field known[5] = {{.key = keys.paths, .required = true}};
-    size_t count = 1;
-    if (keys.labels)
-        known[count++].key = keys.labels;
-    if (keys.feature_name) {
-        known[count++] =
-            (copse__field){.key = keys.feature_name,
-                           .kind = COPSE__FIELD_TEXT,
-                           .offset = offsetof(copse__config_source, feature_name)};
-        known[count++] =
-            (copse__field){.key = keys.label_name,
-                           .kind = COPSE__FIELD_TEXT,
-                           .offset = offsetof(copse__config_source, label_name)};
+#define TEXTS(name, member, counter)                                                     \
+    {                                                                                    \
+        .key = name, .kind = COPSE__FIELD_TEXTS, AT(member),                             \
+        .count_offset = offsetof(copse__config, data.counter)                            \
     }
-    snprintf(name, sizeof name, "data.%s", field->key);
-    const copse__section section = {name, NULL, known};
-    copse_status status = copse__section_check(&section, node, err);
-    if (status == COPSE_OK)
-        status = read_paths(context, field, copse__yaml_find(node, keys.paths), config,
-                            &source->paths, &source->path_count, err);
-    const copse__yaml_node *labels =
-        keys.labels ? copse__yaml_find(node, keys.labels) : NULL;
-    if (status == COPSE_OK && labels)
-        status = read_paths(context, field, labels, config, &source->label_paths,
-                            &source->label_path_count, err);
-    for (size_t i = keys.labels ? 2 : 1; status == COPSE_OK && i < count; i++)
-        status = copse__field_read(context, &section, &known[i],
-                                   copse__yaml_find(node, known[i].key), source, err);
-    return status;
+#define WORDS(name, member, list)                                                        \
+    { .key = name, .kind = COPSE__FIELD_CHOICE, AT(member), .words = list }
+
+static const copse__field image_fields[] = {
+    SIZE("height", image_height),
+    SIZE("width", image_width),
+    {.key = "channels",
+     .kind = COPSE__FIELD_COUNT,
+     AT(image_channels),
+     .least = 1,
+     .most = 4,
+     .number = 3},
+    WORDS("resize", image_resize, resizes),
+    {.key = "sixteen_bits", .kind = COPSE__FIELD_BOOL, AT(image_sixteen_bits)},
+    {0}};
+
+static const copse__field csv_fields[] = {
+    TEXT("label", label_name),
+    TEXTS("columns", columns, column_count),
+    NUMBERS("shape", row_shape, row_rank),
+    {.key = "header", .kind = COPSE__FIELD_BOOL, AT(header), .number = 1},
+    {.key = "delimiter", .kind = COPSE__FIELD_TEXT, AT(delimiter), .text = ","},
+    {0}};
+
+static const copse__field text_fields[] = {
+    {.key = "sequence_length",
+     .kind = COPSE__FIELD_COUNT,
+     AT(sequence_length),
+     .least = 1,
+     .most = 16777216,
+     .number = 64},
+    {.key = "stride", .kind = COPSE__FIELD_COUNT, AT(stride), .most = 16777216},
+    WORDS("tokens", tokens, tokens),
+    {0}};
+
+static const copse__field tfrecord_fields[] = {
+    TEXT("feature", feature_name),
+    WORDS("encoding", feature.encoding, encodings),
+    WORDS("dtype", feature.dtype, dtypes),
+    NUMBERS("shape", feature.shape, feature.rank),
+    TEXT("label", label_name),
+    WORDS("label_encoding", label.encoding, encodings),
+    WORDS("label_dtype", label.dtype, dtypes),
+    NUMBERS("label_shape", label.shape, label.rank),
+    {0}};
+
+static const copse__field synthetic_fields[] = {
+    NUMBERS("shape", feature.shape, feature.rank),
+    WORDS("dtype", feature.dtype, dtypes),
+    {.key = "classes",
+     .kind = COPSE__FIELD_COUNT,
+     AT(synthetic_classes),
+     .most = 2147483647},
+    {0}};
+
+static const copse__section image = {"data.image", NULL, image_fields};
+static const copse__section csv = {"data.csv", NULL, csv_fields};
+static const copse__section text = {"data.text", NULL, text_fields};
+static const copse__section tfrecord = {"data.tfrecord", NULL, tfrecord_fields};
+static const copse__section synthetic = {"data.synthetic", NULL, synthetic_fields};
+
+static bool is_format(const void *base, copse_data_format format) {
+    return ((const copse__config *)base)->data.format == format;
+}
+static bool has_images(const void *base) {
+    return is_format(base, COPSE_DATA_FOLDER) || is_format(base, COPSE_DATA_TFRECORD);
+}
+static bool is_csv(const void *base) {
+    return is_format(base, COPSE_DATA_CSV);
+}
+static bool is_text(const void *base) {
+    return is_format(base, COPSE_DATA_TEXT);
+}
+static bool is_tfrecord(const void *base) {
+    return is_format(base, COPSE_DATA_TFRECORD);
+}
+static bool is_synthetic(const void *base) {
+    return is_format(base, COPSE_DATA_SYNTHETIC);
 }
 
-static copse_status read_source(const copse__schema_context *context,
+/* A section that only some formats have: refused with the others, instead of without effect. */
+static copse_status read_option(const copse__schema_context *context,
                                 const copse__field *field, const copse__yaml_node *node,
                                 void *base, copse_error *err) {
     const copse__config *config = base;
-    copse__config_source *source =
-        (copse__config_source *)(void *)((char *)base + field->offset);
-    *source = (copse__config_source){0};
-    if (!node || (copse__yaml_is_null(node) && !field->required))
+    char place[256];
+    if (!field->shown(base)) {
+        if (!node || copse__yaml_is_null(node))
+            return COPSE_OK;
+        return copse__fail(err, COPSE_CONFIG, 0,
+                           copse__yaml_key_place(node, place, sizeof place),
+                           "data.%s has no meaning with format: %s; remove it",
+                           field->key, formats[config->data.format]);
+    }
+    copse_status status = copse__section_read(context, field->section, node, base, err);
+    if (status == COPSE_OK && is_csv(base) && strlen(config->data.delimiter) != 1)
+        return copse__schema_wrong(&csv, "delimiter", copse__yaml_find(node, "delimiter"),
+                                   "one character", err);
+    if (status == COPSE_OK && is_synthetic(base) && config->data.feature.rank == 0)
+        return copse__fail(err, COPSE_CONFIG, 0,
+                           node ? copse__yaml_place(node, place, sizeof place)
+                                : context->path,
+                           "data.synthetic has no 'shape', which it needs");
+    return status;
+}
+
+static void write_option(const copse__field *field, const void *base, copse__text *out) {
+    copse__section_write(field->section, base, COPSE__WRITE_FLOW, out);
+}
+
+/* Shapes: whole numbers that fit, checked when everything is known. */
+static copse_status check_shape(const copse__yaml_node *node, const double *shape,
+                                size_t rank, const char *name, copse_error *err) {
+    char place[256];
+    bool good = rank <= COPSE_MAX_RANK;
+    for (size_t d = 0; d < rank && good; d++)
+        good = shape[d] >= 1 && shape[d] <= 1e9 && shape[d] == (double)(uint64_t)shape[d];
+    if (good)
         return COPSE_OK;
-    if (node->kind != COPSE__YAML_MAPPING)
-        return read_paths(context, field, node, config, &source->paths,
-                          &source->path_count, err);
-    return read_keys(context, field, node, config, source, err);
+    return copse__fail(
+        err, COPSE_CONFIG, 0, node ? copse__yaml_place(node, place, sizeof place) : NULL,
+        "%s must be up to %d whole numbers, each at least 1", name, COPSE_MAX_RANK);
 }
 
-static void write_paths(char *const *paths, size_t count, copse__text *out) {
-    copse__text_add(out, "%s", count == 1 ? "" : "[");
-    for (size_t i = 0; i < count; i++) {
-        copse__text_add(out, "%s", i > 0 ? ", " : "");
-        copse__schema_write_text(out, paths[i]);
-    }
-    copse__text_add(out, "%s", count == 1 ? "" : "]");
+copse_status copse__config_check_shapes(const copse__config *config,
+                                        const copse__yaml_node *data, copse_error *err) {
+    const copse__config_data *d = &config->data;
+    const copse__yaml_node *node =
+        copse__yaml_find(data, is_csv(config)        ? "csv"
+                               : is_tfrecord(config) ? "tfrecord"
+                                                     : "synthetic");
+    copse_status status =
+        check_shape(node, d->feature.shape, d->feature.rank, "shape", err);
+    if (status == COPSE_OK)
+        status = check_shape(node, d->label.shape, d->label.rank, "label_shape", err);
+    if (status == COPSE_OK)
+        status = check_shape(node, d->row_shape, d->row_rank, "shape", err);
+    return status;
 }
 
-static void write_source(const copse__field *field, const void *base, copse__text *out) {
-    const copse__config *config = base;
-    const copse__config_source *source =
-        (const copse__config_source *)(const void *)((const char *)base + field->offset);
-    if (source->path_count == 0) {
-        copse__text_add(out, "null");
-        return;
-    }
-    source_keys keys = keys_of(config);
-    copse__text_add(out, "{%s: ", keys.paths);
-    write_paths(source->paths, source->path_count, out);
-    if (source->label_path_count > 0) {
-        copse__text_add(out, ", %s: ", keys.labels);
-        write_paths(source->label_paths, source->label_path_count, out);
-    }
-    if (source->feature_name) {
-        copse__text_add(out, ", %s: ", keys.feature_name);
-        copse__schema_write_text(out, source->feature_name);
-    }
-    if (source->label_name) {
-        copse__text_add(out, ", %s: ", keys.label_name);
-        copse__schema_write_text(out, source->label_name);
-    }
-    copse__text_add(out, "}");
+static copse_data_field to_field(const copse__config_field *from) {
+    copse_data_field field = {
+        .encoding = from->encoding, .dtype = from->dtype, .rank = from->rank};
+    for (size_t d = 0; d < from->rank; d++)
+        field.shape[d] = (size_t)from->shape[d];
+    return field;
 }
 
 copse_data_source copse__config_data_source(const copse__config *config,
                                             const copse__config_source *source) {
-    return (copse_data_source){.format = config->data.format,
-                               .paths = (const char *const *)source->paths,
-                               .path_count = source->path_count,
-                               .label_paths = (const char *const *)source->label_paths,
-                               .label_path_count = source->label_path_count,
-                               .feature_name = source->feature_name,
-                               .label_name = source->label_name,
-                               .coarse_labels = config->data.coarse_labels};
+    const copse__config_data *data = &config->data;
+    copse_data_source made = {
+        .format = data->format,
+        .paths = (const char *const *)source->paths,
+        .path_count = source->path_count,
+        .label_paths = (const char *const *)source->label_paths,
+        .label_path_count = source->label_path_count,
+        .feature_name = source->feature_name ? source->feature_name : data->feature_name,
+        .label_name = source->label_name ? source->label_name : data->label_name,
+        .feature = to_field(&data->feature),
+        .label = to_field(&data->label),
+        .columns = (const char *const *)data->columns,
+        .column_count = data->column_count,
+        .without_header = is_csv(config) && !data->header,
+        .delimiter = data->delimiter ? data->delimiter[0] : 0,
+        .sequence_length = (size_t)data->sequence_length,
+        .stride = (size_t)data->stride,
+        .by_bytes = data->tokens == COPSE__TOKENS_BYTES,
+        .count = (size_t)source->count,
+        .seed = source->seed,
+        .image = {.height = (size_t)data->image_height,
+                  .width = (size_t)data->image_width,
+                  .channels = (size_t)data->image_channels,
+                  .resize = data->image_resize,
+                  .sixteen_bits = data->image_sixteen_bits},
+        .class_names = (const char *const *)data->class_names,
+        .class_count = is_synthetic(config) ? (size_t)data->synthetic_classes
+                                            : data->class_name_count,
+        .skip_errors = data->skip_errors,
+        .coarse_labels = data->coarse_labels};
+    made.feature.rank = data->row_rank > 0 ? data->row_rank : made.feature.rank;
+    for (size_t d = 0; d < data->row_rank; d++)
+        made.feature.shape[d] = (size_t)data->row_shape[d];
+    return made;
 }
 
 /* ---- Shuffling ---- */
@@ -190,18 +248,18 @@ static copse_status read_shuffle(const copse__schema_context *context,
         return copse__schema_wrong(&shuffle, "buffer", copse__yaml_find(node, "buffer"),
                                    "at least 1", err);
     data->shuffle_seed_given = mapping && copse__yaml_find(node, "seed");
-    data->shuffle = !on                        ? COPSE__SHUFFLE_NONE
-                    : data->shuffle_buffer > 0 ? COPSE__SHUFFLE_BUFFER
-                                               : COPSE__SHUFFLE_FULL;
+    data->shuffle = !on                        ? COPSE_SHUFFLE_NONE
+                    : data->shuffle_buffer > 0 ? COPSE_SHUFFLE_BUFFER
+                                               : COPSE_SHUFFLE_FULL;
     return COPSE_OK;
 }
 
 static void write_shuffle(const copse__field *field, const void *base, copse__text *out) {
     (void)field;
     const copse__config_data *data = &((const copse__config *)base)->data;
-    if (data->shuffle == COPSE__SHUFFLE_NONE)
+    if (data->shuffle == COPSE_SHUFFLE_NONE)
         copse__text_add(out, "false");
-    else if (data->shuffle == COPSE__SHUFFLE_FULL)
+    else if (data->shuffle == COPSE_SHUFFLE_FULL)
         copse__text_add(out, "{seed: %llu}", (unsigned long long)data->shuffle_seed);
     else
         copse__text_add(out, "{seed: %llu, buffer: %llu}",
@@ -215,16 +273,16 @@ static copse_status read_cache(const copse__schema_context *context,
                                const copse__field *field, const copse__yaml_node *node,
                                void *base, copse_error *err) {
     char **out = &((copse__config *)base)->data.cache;
-    const char *text = "none";
+    const char *where = "none";
     bool on;
     if (node && copse__yaml_get_bool(node, &on) && !on)
         node = NULL;
-    if (node && (!copse__yaml_get_text(node, &text) || !text[0]))
+    if (node && (!copse__yaml_get_text(node, &where) || !where[0]))
         return copse__schema_wrong(&copse__config_data_section, field->key, node,
                                    "memory, none or a file", err);
-    if (strcmp(text, "none") == 0 || strcmp(text, "memory") == 0)
-        return copse__pool_strdup(context->pool, out, text, err);
-    return copse__config_path(context, node, text, out, err);
+    if (strcmp(where, "none") == 0 || strcmp(where, "memory") == 0)
+        return copse__pool_strdup(context->pool, out, where, err);
+    return copse__config_path(context, node, where, out, err);
 }
 
 static void write_cache(const copse__field *field, const void *base, copse__text *out) {
@@ -233,8 +291,14 @@ static void write_cache(const copse__field *field, const void *base, copse__text
 }
 
 #define SOURCE(name)                                                                     \
-    .key = #name, .kind = COPSE__FIELD_CUSTOM, AT(name), .read = read_source,            \
-    .write = write_source
+    .key = #name, .kind = COPSE__FIELD_CUSTOM, AT(name),                                 \
+    .read = copse__config_read_source, .write = copse__config_write_source
+
+#define OPTION(name, when)                                                               \
+    {                                                                                    \
+        .key = #name, .kind = COPSE__FIELD_CUSTOM, .section = &name, .shown = when,      \
+        .read = read_option, .write = write_option                                       \
+    }
 
 static const copse__field fields[] = {
     {.key = "format",
@@ -285,6 +349,13 @@ static const copse__field fields[] = {
      .write = copse__config_write_layers},
     {.key = "drop_remainder", .kind = COPSE__FIELD_BOOL, AT(drop_remainder)},
     {.key = "classes", .kind = COPSE__FIELD_COUNT, AT(classes), .most = 2147483647},
+    OPTION(image, has_images),
+    OPTION(csv, is_csv),
+    OPTION(text, is_text),
+    OPTION(tfrecord, is_tfrecord),
+    OPTION(synthetic, is_synthetic),
+    TEXTS("class_names", class_names, class_name_count),
+    {.key = "skip_errors", .kind = COPSE__FIELD_BOOL, AT(skip_errors)},
     {.key = "coarse_labels", .kind = COPSE__FIELD_BOOL, AT(coarse_labels)},
     {0}};
 

@@ -21,6 +21,14 @@ copse__field_write_fn copse__config_write_schedule;
 copse__field_read_fn copse__config_read_layers;
 copse__field_write_fn copse__config_write_layers;
 
+/* Custom fields: a source of data, as data.format writes it, into the copse__config_source. */
+copse__field_read_fn copse__config_read_source;
+copse__field_write_fn copse__config_write_source;
+
+/* That the shapes in the data section (its node) are whole numbers that fit. */
+copse_status copse__config_check_shapes(const copse__config *config,
+                                        const copse__yaml_node *data, copse_error *err);
+
 /* An absolute path: text, starting at the working folder where the node is an override, else at
  * the context's folder. */
 copse_status copse__config_path(const copse__schema_context *context,

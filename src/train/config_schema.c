@@ -145,18 +145,6 @@ static copse_status read_number(const copse__section *section, const copse__fiel
     return COPSE_OK;
 }
 
-static copse_status read_text(const copse__schema_context *context,
-                              const copse__section *section, const copse__field *field,
-                              const copse__yaml_node *node, void *base,
-                              copse_error *err) {
-    char **out = at(base, field->offset);
-    const char *text = field->text;
-    if (node && !copse__yaml_is_null(node) && !copse__yaml_get_text(node, &text))
-        return copse__schema_wrong(section, field->key, node, "text", err);
-    *out = NULL;
-    return text ? copse__pool_strdup(context->pool, out, text, err) : COPSE_OK;
-}
-
 static void store_enum(const copse__field *field, void *base, unsigned index) {
     index += field->first;
     memcpy(at(base, field->offset), &index, sizeof index);
@@ -180,6 +168,20 @@ static size_t find_word(const char *const *words, const char *text) {
     while (words[i] && strcmp(words[i], text) != 0)
         i++;
     return i;
+}
+
+static copse_status read_text(const copse__schema_context *context,
+                              const copse__section *section, const copse__field *field,
+                              const copse__yaml_node *node, void *base,
+                              copse_error *err) {
+    char **out = at(base, field->offset);
+    const char *text = field->text;
+    if (node && !copse__yaml_is_null(node) && !copse__yaml_get_text(node, &text))
+        return copse__schema_wrong(section, field->key, node, "text", err);
+    if (node && text && field->words && !field->words[find_word(field->words, text)])
+        return fail_word(section, field, node, text, err);
+    *out = NULL;
+    return text ? copse__pool_strdup(context->pool, out, text, err) : COPSE_OK;
 }
 
 static copse_status read_choice(const copse__section *section, const copse__field *field,

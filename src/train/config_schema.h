@@ -28,6 +28,7 @@ typedef struct copse__section copse__section;
 typedef struct copse__schema_context {
     copse__pool *pool;  /* for what the struct owns */
     const char *folder; /* where relative paths of the file start */
+    const char *path;   /* of the file: a place for what is missing */
 } copse__schema_context;
 
 /* node is NULL where the key is absent: then the default is to be stored. base is the struct. */
@@ -51,7 +52,7 @@ struct copse__field {
     double least, most; /* COUNT, NUMBER; most 0 with least 0: any that is not negative */
     double number;      /* default of BOOL, COUNT, NUMBER, CHOICE, SWITCH, VARIANT */
     const char *text;   /* default of TEXT */
-    const char *const *words; /* CHOICE, TEXTS: NULL-terminated */
+    const char *const *words; /* CHOICE, TEXT, TEXTS: NULL-terminated */
     unsigned first;           /* CHOICE, VARIANT: the enum's value at index 0 */
     const copse__section *section;
     const copse__section *variants; /* VARIANT: ends with one without a name */

@@ -286,6 +286,9 @@ static void write_every(const copse__field *field, const void *base, copse__text
     copse__section_write(&every, base, COPSE__WRITE_FLOW, out);
 }
 
+static const char *const monitors[] = {"loss", "accuracy", "val_loss", "val_accuracy",
+                                       NULL};
+
 static const copse__field checkpoint_fields[] = {
     {.key = "every",
      .kind = COPSE__FIELD_CUSTOM,
@@ -296,7 +299,7 @@ static const copse__field checkpoint_fields[] = {
      AT(checkpoint.keep),
      .most = MOST_STEPS,
      .number = 3},
-    {.key = "best", .kind = COPSE__FIELD_TEXT, AT(checkpoint.best)},
+    {.key = "best", .kind = COPSE__FIELD_TEXT, AT(checkpoint.best), .words = monitors},
     END};
 
 const copse__section copse__config_checkpoint_section = {"checkpoint", NULL,

@@ -46,9 +46,9 @@ copse_status copse__datasets_open(copse__datasets *out, const copse__config *con
     const copse__config_data *data = &config->data;
     copse_status status;
     *out = (copse__datasets){0};
-    if (data->train.path_count > 0 && (need_train || data->validation_split > 0))
+    if (data->train.given && (need_train || data->validation_split > 0))
         COPSE__TRY(open_source(&out->train, config, &data->train, err), fail);
-    if (data->validation_split > 0 && data->validation.path_count == 0) {
+    if (data->validation_split > 0 && !data->validation.given) {
         copse_dataset *whole = out->train;
         out->train = NULL;
         status = copse_dataset_split(&out->train, &out->validation, whole,
@@ -58,9 +58,9 @@ copse_status copse__datasets_open(copse__datasets *out, const copse__config *con
             goto fail;
         out->validation_name = "validation_split";
     }
-    if (data->test.path_count > 0)
+    if (data->test.given)
         COPSE__TRY(open_source(&out->test, config, &data->test, err), fail);
-    if (data->validation.path_count > 0) {
+    if (data->validation.given) {
         COPSE__TRY(open_source(&out->validation, config, &data->validation, err), fail);
         out->validation_name = "validation";
     } else if (!out->validation && out->test) {

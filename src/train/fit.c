@@ -29,8 +29,8 @@ static copse_status open_pipeline(fit *f, copse_error *err) {
     f->memory.trainer = t;
     copse_pipeline_options options = {
         .batch = t->batch,
-        .shuffle = data->shuffle == COPSE__SHUFFLE_NONE ? COPSE_SHUFFLE_NONE
-                                                        : COPSE_SHUFFLE_FULL,
+        .shuffle = data->shuffle,
+        .shuffle_buffer = (size_t)data->shuffle_buffer,
         .seed = data->shuffle_seed,
         .drop_remainder = data->drop_remainder,
         .epochs = t->config->train.epochs,

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/jsonl.h"
@@ -34,30 +33,6 @@ struct copse__run {
 };
 
 /* ---- Opening --------------------------------------------------------------------------- */
-
-/* A hash of what fixes the numbers: the resolved configuration without the run's length, logs, checkpoints
- * and devices. */
-static copse_status hash_config(char out[33], const copse__config *config,
-                                copse_error *err) {
-    copse__config part = *config;
-    part.train.epochs = 1;
-    part.train.steps = 0;
-    part.train.validate = true;
-    part.train.validate_every = 1;
-    part.train.hash_every = 0;
-    part.devices = (copse__config_devices){.select = (char *)(size_t) ""};
-    part.checkpoint = (copse__config_checkpoint){0};
-    part.log = (copse__config_log){0};
-    part.init = (copse__config_init){0};
-    copse__text text = {0};
-    copse_status status = copse__config_write(&part, &text, err);
-    if (status == COPSE_OK)
-        status = copse__text_check(&text, err);
-    if (status == COPSE_OK)
-        copse__hash128_hex(out, copse__hash128_of(text.data, text.length));
-    copse__text_free(&text);
-    return status;
-}
 
 /* "fashion-mnist" of "examples/fashion-mnist.yaml". */
 static void run_name(char *out, size_t capacity, const char *path) {
@@ -94,7 +69,7 @@ copse_status copse__run_open(copse__run **out, const copse__config *config,
     char name[128];
     run_name(name, sizeof name, config->path);
     copse__run_folder_options options = {.path = path, .name = name, .resume = resume};
-    COPSE__TRY(hash_config(run->config_hash, config, err), fail);
+    COPSE__TRY(copse__config_hash(config, run->config_hash, err), fail);
     COPSE__TRY(copse__run_folder_open(&run->folder, &options, err), fail);
     if (resume)
         COPSE__TRY(load_resumed(run, err), fail);

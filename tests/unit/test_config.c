@@ -28,6 +28,19 @@ static copse__config *parse_with(const char *text, const char *override) {
     return parse(text, &override, 1);
 }
 
+static void assert_rewrites(copse__config *c) {
+    copse__text first = {0}, second = {0};
+    copse__config *again;
+    ASSERT_OK(copse__config_write(c, &first, &error));
+    ASSERT_OK(copse__config_parse(&again, first.data, first.length, "/other.yaml", NULL,
+                                  0, &error));
+    ASSERT_OK(copse__config_write(again, &second, &error));
+    ck_assert_str_eq(first.data, second.data);
+    copse__config_free(again);
+    copse__text_free(&first);
+    copse__text_free(&second);
+}
+
 START_TEST(test_defaults_are_those_of_keras) {
     copse__config *c = parse(SMALL, NULL, 0);
     ck_assert_int_eq(c->data.format, COPSE_DATA_IDX);
@@ -36,7 +49,7 @@ START_TEST(test_defaults_are_those_of_keras) {
     ck_assert_str_eq(c->data.train.label_paths[0], "/tmp/b.gz");
     ck_assert_uint_eq(c->data.test.path_count, 0);
     ck_assert_double_eq(c->data.scale, 1);
-    ck_assert_int_eq(c->data.shuffle, COPSE__SHUFFLE_FULL);
+    ck_assert_int_eq(c->data.shuffle, COPSE_SHUFFLE_FULL);
     ck_assert_str_eq(c->data.cache, "none");
     ck_assert_uint_eq(c->data.prefetch, 2);
     ck_assert(!c->data.drop_remainder);
@@ -181,17 +194,85 @@ START_TEST(test_data_source_is_what_the_reader_takes) {
 }
 END_TEST
 
+START_TEST(test_data_source_of_each_format) {
+    copse__config *c =
+        parse("data: {format: csv, train: t.csv, csv: {label: y, columns: [a, b], "
+              "header: false, delimiter: ';', shape: [1, 2]}}\n" MODEL TRAIN,
+              NULL, 0);
+    copse_data_source source = copse__config_data_source(c, &c->data.train);
+    ck_assert_str_eq(source.label_name, "y");
+    ck_assert_uint_eq(source.column_count, 2);
+    ck_assert_str_eq(source.columns[1], "b");
+    ck_assert(source.without_header);
+    ck_assert_int_eq(source.delimiter, ';');
+    ck_assert_uint_eq(source.feature.rank, 2);
+    ck_assert_uint_eq(source.feature.shape[1], 2);
+    assert_rewrites(c);
+    copse__config_free(c);
+    c = parse("data: {format: text, train: a.txt, text: {sequence_length: 8, tokens: "
+              "bytes}}\n" MODEL TRAIN,
+              NULL, 0);
+    source = copse__config_data_source(c, &c->data.train);
+    ck_assert_uint_eq(source.sequence_length, 8);
+    ck_assert(source.by_bytes);
+    assert_rewrites(c);
+    copse__config_free(c);
+    c = parse(
+        "data: {format: folder, train: {folder: pets}, class_names: [cat, dog], image: "
+        "{height: 32, width: 48, resize: crop}, skip_errors: true}\n" MODEL TRAIN,
+        NULL, 0);
+    source = copse__config_data_source(c, &c->data.train);
+    ck_assert_str_eq(source.paths[0], "/tmp/pets");
+    ck_assert_uint_eq(source.image.width, 48);
+    ck_assert_uint_eq(source.image.channels, 3);
+    ck_assert_int_eq(source.image.resize, COPSE_RESIZE_CROP);
+    ck_assert_uint_eq(source.class_count, 2);
+    ck_assert(source.skip_errors);
+    assert_rewrites(c);
+    copse__config_free(c);
+    c = parse("data: {format: tfrecord, train: 'x-*', tfrecord: {feature: f, label: l, "
+              "encoding: "
+              "raw, dtype: u8, shape: [4, 4, 1], label_dtype: i64}}\n" MODEL TRAIN,
+              NULL, 0);
+    source = copse__config_data_source(c, &c->data.train);
+    ck_assert_int_eq(source.feature.encoding, COPSE_ENCODING_RAW);
+    ck_assert_int_eq(source.feature.dtype, COPSE_U8);
+    ck_assert_uint_eq(source.feature.rank, 3);
+    ck_assert_int_eq(source.label.dtype, COPSE_I64);
+    assert_rewrites(c);
+    copse__config_free(c);
+}
+END_TEST
+
+START_TEST(test_synthetic_samples_open) {
+    copse__config *c = parse("data: {format: synthetic, train: {count: 50, seed: 3}, "
+                             "synthetic: {shape: [2, 3], "
+                             "dtype: u8, classes: 4}}\n" MODEL TRAIN,
+                             NULL, 0);
+    ck_assert(c->data.train.given && !c->data.test.given);
+    copse_data_source source = copse__config_data_source(c, &c->data.train);
+    copse_dataset *dataset;
+    ASSERT_OK(copse_dataset_open(&dataset, &source, &error));
+    ck_assert_uint_eq(copse_dataset_count(dataset), 50);
+    ck_assert_uint_eq(copse_dataset_classes(dataset), 4);
+    ck_assert_uint_eq(copse_dataset_get_features(dataset)->shape[1], 3);
+    copse_dataset_close(dataset);
+    assert_rewrites(c);
+    copse__config_free(c);
+}
+END_TEST
+
 START_TEST(test_shuffle_seed_is_the_run_s_unless_given) {
     copse__config *c = parse_with(SMALL, "train.seed=18446744073709551615");
     ck_assert_uint_eq(c->data.shuffle_seed, UINT64_MAX);
     copse__config_free(c);
     c = parse_with(SMALL, "data.shuffle={seed: 5, buffer: 100}");
-    ck_assert_int_eq(c->data.shuffle, COPSE__SHUFFLE_BUFFER);
+    ck_assert_int_eq(c->data.shuffle, COPSE_SHUFFLE_BUFFER);
     ck_assert_uint_eq(c->data.shuffle_buffer, 100);
     ck_assert_uint_eq(c->data.shuffle_seed, 5);
     copse__config_free(c);
     c = parse_with(SMALL, "data.shuffle=false");
-    ck_assert_int_eq(c->data.shuffle, COPSE__SHUFFLE_NONE);
+    ck_assert_int_eq(c->data.shuffle, COPSE_SHUFFLE_NONE);
     copse__config_free(c);
 }
 END_TEST
@@ -207,19 +288,6 @@ START_TEST(test_digits_example_opens_its_data) {
     copse__config_free(c);
 }
 END_TEST
-
-static void assert_rewrites(copse__config *c) {
-    copse__text first = {0}, second = {0};
-    copse__config *again;
-    ASSERT_OK(copse__config_write(c, &first, &error));
-    ASSERT_OK(copse__config_parse(&again, first.data, first.length, "/other.yaml", NULL,
-                                  0, &error));
-    ASSERT_OK(copse__config_write(again, &second, &error));
-    ck_assert_str_eq(first.data, second.data);
-    copse__config_free(again);
-    copse__text_free(&first);
-    copse__text_free(&second);
-}
 
 START_TEST(test_write_examples_load_back_to_the_same) {
     glob_t found;
@@ -350,6 +418,8 @@ int main(void) {
     ADD_TEST(suite,
              test_paths_start_at_the_file_or_for_an_override_at_the_working_folder);
     ADD_TEST(suite, test_data_source_is_what_the_reader_takes);
+    ADD_TEST(suite, test_data_source_of_each_format);
+    ADD_TEST(suite, test_synthetic_samples_open);
     ADD_TEST(suite, test_shuffle_seed_is_the_run_s_unless_given);
     ADD_TEST(suite, test_digits_example_opens_its_data);
     ADD_TEST(suite, test_write_examples_load_back_to_the_same);
