@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -10,8 +11,10 @@
 #include "topo/bind.h"
 
 #define ALIGNMENT 4096u
-#define CHUNK_BYTES ((size_t)512 << 10)
-#define SLOTS 8u
+#define LEAST_CHUNK ((size_t)256 << 10)
+#define MOST_CHUNK ((size_t)4 << 20)
+#define LEAST_SLOTS 4u
+#define MOST_SLOTS 8u
 
 static copse_status invalid(copse_error *err, const char *what, size_t value) {
     return copse__fail(err, COPSE_INVALID, 0, "all-reduce", "%s (%zu)", what, value);
@@ -19,33 +22,51 @@ static copse_status invalid(copse_error *err, const char *what, size_t value) {
 
 /* ---- building and taking down ---- */
 
+/* With a latency of a, a rate of b and three stages, chunks of sqrt(a S b / 2) bytes make the
+ * least of latency and of filling and draining the pipeline. About 30 us and 10 GB/s are
+ * what threads and memory of current machines have; the optimum is flat. Slots of copied
+ * ranks should stay in the last cache between download, sum and upload. */
+static size_t choose_chunk(const copse__allreduce *engine, size_t largest) {
+    size_t chunk = LEAST_CHUNK;
+    while (chunk < MOST_CHUNK &&
+           (double)chunk * (double)chunk < 1.5e5 * (double)largest / 2)
+        chunk *= 2;
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    while (cache > 0 && chunk > LEAST_CHUNK &&
+           engine->rank_count * LEAST_SLOTS * chunk > (size_t)cache)
+        chunk /= 2;
+    return chunk;
+}
+
 static copse_status lay_out(copse__allreduce *engine,
                             const copse__allreduce_options *options, copse_error *err) {
-    size_t chunk = options->chunk_bytes != 0 ? options->chunk_bytes : CHUNK_BYTES;
-    if (chunk > SIZE_MAX / 2)
-        return invalid(err, "a chunk is too large", chunk);
-    engine->chunk_bytes = copse__round_up(chunk, ALIGNMENT);
     size_t largest = 0;
-    uint64_t chunks = 0;
     for (size_t b = 0; b < engine->bucket_count; b++) {
         copse__bucket *bucket = &engine->buckets[b];
         bucket->elements = options->bucket_elements[b];
         if (!copse__mul_size(bucket->elements, sizeof(float), &bucket->bytes) ||
             bucket->bytes > SIZE_MAX / 4)
             return invalid(err, "a bucket has too many elements", bucket->elements);
-        bucket->first_chunk = chunks;
-        bucket->chunk_count =
-            (bucket->bytes + engine->chunk_bytes - 1) / engine->chunk_bytes;
-        chunks += bucket->chunk_count;
         largest = copse__max_size(largest, bucket->bytes);
     }
-    engine->chunks_per_step = chunks;
-    /* Smaller slots where no chunk fills one: every bucket is one chunk then. */
-    if (largest < engine->chunk_bytes && largest > 0)
-        engine->chunk_bytes = copse__round_up(largest, ALIGNMENT);
-    engine->slot_count = SLOTS;
-    if (chunks > 0 && chunks < engine->slot_count)
-        engine->slot_count = (size_t)chunks;
+    size_t chunk = options->chunk_bytes;
+    if (chunk > SIZE_MAX / 4)
+        return invalid(err, "a chunk is too large", chunk);
+    if (chunk == 0)
+        chunk = choose_chunk(engine, largest);
+    /* Smaller where no bucket fills one. */
+    chunk = copse__min_size(chunk, copse__max_size(largest, 1));
+    engine->chunk_bytes = copse__round_up(chunk, ALIGNMENT);
+    for (size_t b = 0; b < engine->bucket_count; b++) {
+        copse__bucket *bucket = &engine->buckets[b];
+        bucket->first_chunk = engine->chunks_per_step;
+        bucket->chunk_count =
+            (bucket->bytes + engine->chunk_bytes - 1) / engine->chunk_bytes;
+        engine->chunks_per_step += bucket->chunk_count;
+    }
+    engine->slot_count = MOST_SLOTS;
+    if (engine->chunks_per_step > 0 && engine->chunks_per_step < engine->slot_count)
+        engine->slot_count = (size_t)engine->chunks_per_step;
     return COPSE_OK;
 }
 
@@ -160,12 +181,14 @@ copse_status copse__allreduce_new(copse__allreduce **out,
     size_t reducers = options->reducer_threads;
     if (reducers == 0)
         reducers = copse__min_size(copse__allowed_cpus(), 16);
+    engine->sum_limit = reducers;
     COPSE__TRY(copse__calloc(&engine->buckets, engine->bucket_count,
                              sizeof *engine->buckets, err),
                out);
     COPSE__TRY(lay_out(engine, options, err), out);
     for (size_t r = 0; r < engine->rank_count; r++)
         COPSE__TRY(open_rank(engine, r, options, err), out);
+    copse__engine_find_sources(engine);
     COPSE__TRY(start_threads(engine, reducers, err), out);
     *out = engine;
     return COPSE_OK;
@@ -267,6 +290,19 @@ void copse__allreduce_free(copse__allreduce *engine) {
 
 copse__stage_path copse__allreduce_path(const copse__allreduce *engine, size_t rank) {
     return engine->ranks[rank].path;
+}
+
+size_t copse__allreduce_chunk_bytes(const copse__allreduce *engine) {
+    return engine->chunk_bytes;
+}
+
+double copse__allreduce_passes(const copse__allreduce *engine) {
+    double passes = 0;
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        const bool shared = copse__device_get(engine->ranks[r].device)->caps.unified;
+        passes += engine->ranks[r].path == COPSE__PATH_MAPPED || shared ? 2 : 4;
+    }
+    return passes;
 }
 
 /* ---- steps ---- */
@@ -482,6 +518,9 @@ copse_status copse__allreduce_drop(copse__allreduce *engine, size_t rank_index,
                     (unsigned long long)(engine->base_step + rank->waited), rank->index,
                     copse__device_get(rank->device)->choice.label);
         copse__engine_discard(engine, rank->index, &failure);
+    } else {
+        copse__engine_find_sources(engine);
+        copse__engine_retire(engine);
     }
     copse__engine_wake_all(engine);
 out:

@@ -49,6 +49,22 @@ uint64_t copse__engine_arrived(const copse__allreduce *engine) {
     return arrived;
 }
 
+void copse__engine_retire(copse__allreduce *engine) {
+    uint64_t retired = UINT64_MAX;
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        const copse__rank *rank = &engine->ranks[r];
+        if (!rank->dropped && rank->path == COPSE__PATH_COPIED &&
+            rank->delivered < retired)
+            retired = rank->delivered;
+    }
+    if (retired == engine->retired)
+        return;
+    engine->retired = retired;
+    for (size_t r = 0; r < engine->rank_count; r++)
+        if (engine->ranks[r].path == COPSE__PATH_COPIED)
+            pthread_cond_signal(&engine->ranks[r].lifter.wake);
+}
+
 void copse__engine_wake_all(copse__allreduce *engine) {
     pthread_cond_broadcast(&engine->work);
     pthread_cond_broadcast(&engine->watchdog_wake);
@@ -103,8 +119,21 @@ void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stag
     copse__engine_discard(engine, rank->index, &rank->error);
 }
 
+void copse__engine_find_sources(copse__allreduce *engine) {
+    size_t shared = COPSE__NO_RANK;
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        copse__rank *rank = &engine->ranks[r];
+        const bool shares = copse__device_get(rank->device)->caps.cpu;
+        if (rank->dropped || rank->path != COPSE__PATH_COPIED)
+            continue;
+        if (shares && shared == COPSE__NO_RANK)
+            shared = r;
+        rank->source = shares ? shared : r;
+    }
+}
+
 void copse__engine_restart(copse__allreduce *engine) {
-    if (!engine->failing || engine->reducers_busy > 0)
+    if (!engine->failing || engine->summing > 0)
         return;
     for (size_t r = 0; r < engine->rank_count; r++) {
         const copse__rank *rank = &engine->ranks[r];
@@ -116,6 +145,7 @@ void copse__engine_restart(copse__allreduce *engine) {
     engine->attempt++;
     engine->claimed = engine->summed = engine->retired = 0;
     memset(engine->done, 0, sizeof engine->done);
+    copse__engine_find_sources(engine);
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
         rank->arrived = rank->delivered = 0;

@@ -54,6 +54,7 @@ typedef struct copse__mover {
     uint64_t q;         /* the chunk */
     bool warned;
     uint64_t issued; /* chunks given to the device in this attempt */
+    bool idle;       /* a mapped rank's lifter that waits, also for a chunk to sum */
 } copse__mover;
 
 typedef struct copse__rank {
@@ -64,6 +65,7 @@ typedef struct copse__rank {
     copse__stage_path path;
     copse__buffer *slot_buffer; /* COPIED: slot_count chunks of staging memory */
     char *slots;
+    size_t source; /* COPIED: the rank whose slots hold the sums that it takes home */
     copse__part *parts;                         /* one a bucket */
     copse__fence **lift_fences, **lower_fences; /* slot_count each: what is in flight */
     size_t submitted;                           /* buckets of its current step */
@@ -123,7 +125,8 @@ struct copse__allreduce {
 
     pthread_cond_t work; /* for the reducers */
     pthread_t *reducers;
-    size_t reducer_count, reducers_started, reducers_busy;
+    size_t reducers_started;
+    size_t sum_limit, summing; /* threads that may sum at a time, that do */
     pthread_t watchdog;
     bool watchdog_started;
     pthread_cond_t watchdog_wake;
@@ -150,11 +153,23 @@ void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stag
 /* Discards the attempt; failure and failure_rank are as given. */
 void copse__engine_discard(copse__allreduce *engine, size_t rank,
                            const copse_error *failure);
+/* Finds the slots that each copied rank takes its sums from: those of a CPU device need no
+ * driver to pin them, so all of these read the same. */
+void copse__engine_find_sources(copse__allreduce *engine);
 /* Begins the next attempt where nothing holds it back any more. */
 void copse__engine_restart(copse__allreduce *engine);
 /* Chunks that every rank not dropped has brought to the host. */
 uint64_t copse__engine_arrived(const copse__allreduce *engine);
+/* Frees the slots of chunks that all ranks not dropped have taken home. */
+void copse__engine_retire(copse__allreduce *engine);
 void copse__engine_wake_all(copse__allreduce *engine);
+
+/* Whether a chunk waits to be summed and one more thread may do it. */
+bool copse__engine_can_sum(const copse__allreduce *engine);
+/* Sums one chunk; lets the lock go meanwhile. */
+void copse__engine_sum(copse__allreduce *engine);
+/* Wakes threads for so many chunks: idle lifters, then reducers. */
+void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks);
 
 /* "download". Static. */
 const char *copse__stage_name(copse__stage stage);

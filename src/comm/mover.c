@@ -125,12 +125,11 @@ static void arrive(copse__rank *rank, uint64_t chunks) {
     copse__allreduce *engine = rank->engine;
     rank->arrived += chunks;
     const uint64_t all = copse__engine_arrived(engine);
-    if (all > engine->claimed && rank->arrived - chunks < all) {
-        if (all - engine->claimed > 1)
-            pthread_cond_broadcast(&engine->work);
-        else
-            pthread_cond_signal(&engine->work);
-    }
+    if (all <= engine->claimed || rank->arrived - chunks >= all)
+        return; /* others are behind */
+    /* A lifter that maps takes the first one itself. */
+    const uint64_t open = all - engine->claimed;
+    copse__engine_call_for(engine, rank->path == COPSE__PATH_MAPPED ? open - 1 : open);
 }
 
 static void lift_mapped(copse__rank *rank) {
@@ -211,36 +210,6 @@ static bool land_one(copse__rank *rank, copse__mover *mover, copse__stage stage,
     return status == COPSE_OK && may_move(rank);
 }
 
-void *copse__lifter_main(void *user) {
-    copse__rank *rank = user;
-    copse__allreduce *engine = rank->engine;
-    copse__mover *mover = &rank->lifter;
-    flight air = {0};
-    pthread_mutex_lock(&engine->lock);
-    air.fences = rank->lift_fences;
-    while (!must_leave(rank)) {
-        if (engine->failing) {
-            land_all(rank, mover, &air);
-            if (!must_leave(rank))
-                park(rank, mover, &rank->lowerer);
-        } else if (can_lift(rank)) {
-            if (rank->path == COPSE__PATH_MAPPED)
-                lift_mapped(rank);
-            else
-                lift_copied(rank, &air);
-        } else if (air.first < air.end) {
-            if (land_one(rank, mover, COPSE__STAGE_DOWNLOAD, COPSE__QUEUE_DOWNLOAD, &air))
-                arrive(rank, 1);
-        } else {
-            pthread_cond_wait(&mover->wake, &engine->lock);
-        }
-    }
-    land_all(rank, mover, &air);
-    pthread_cond_signal(&rank->lowerer.wake);
-    leave(rank, mover);
-    return NULL;
-}
-
 /* ---- host to device ---- */
 
 static bool can_lower(const copse__rank *rank) {
@@ -267,19 +236,7 @@ static void deliver(copse__rank *rank, uint64_t chunks) {
         pthread_cond_broadcast(&rank->waiter);
     if (rank->path == COPSE__PATH_MAPPED)
         return; /* it fills no slots, and brings whole buckets home only */
-    uint64_t retired = UINT64_MAX;
-    for (size_t r = 0; r < engine->rank_count; r++) {
-        const copse__rank *other = &engine->ranks[r];
-        if (!other->dropped && other->path == COPSE__PATH_COPIED &&
-            other->delivered < retired)
-            retired = other->delivered;
-    }
-    if (retired == engine->retired)
-        return;
-    engine->retired = retired;
-    for (size_t r = 0; r < engine->rank_count; r++)
-        if (engine->ranks[r].path == COPSE__PATH_COPIED)
-            pthread_cond_signal(&engine->ranks[r].lifter.wake);
+    copse__engine_retire(engine);
 }
 
 /* Unmaps and waits until the device has it. */
@@ -321,7 +278,8 @@ static void lower_copied(copse__rank *rank, flight *air) {
     const size_t bytes = copse__chunk_size(engine, bucket, chunk);
     const copse__view to = {part->view.buffer,
                             part->view.offset + chunk * engine->chunk_bytes, bytes};
-    const char *slot = rank->slots + q % engine->slot_count * engine->chunk_bytes;
+    const char *slot =
+        engine->ranks[rank->source].slots + q % engine->slot_count * engine->chunk_bytes;
     copse__fence *done = NULL;
     copse_error error = {0};
     call_begin(rank, mover, COPSE__STAGE_UPLOAD, q);
@@ -367,6 +325,45 @@ static void release_parts(copse__rank *rank) {
     }
 }
 
+/* ---- the threads ---- */
+
+void *copse__lifter_main(void *user) {
+    copse__rank *rank = user;
+    copse__allreduce *engine = rank->engine;
+    copse__mover *mover = &rank->lifter;
+    const bool mapped = rank->path == COPSE__PATH_MAPPED;
+    flight air = {0};
+    pthread_mutex_lock(&engine->lock);
+    air.fences = rank->lift_fences;
+    while (!must_leave(rank)) {
+        if (engine->failing) {
+            land_all(rank, mover, &air);
+            if (!must_leave(rank))
+                park(rank, mover, &rank->lowerer);
+        } else if (mapped && can_lower(rank)) {
+            lower_mapped(rank);
+        } else if (mapped && copse__engine_can_sum(engine)) {
+            copse__engine_sum(engine);
+        } else if (can_lift(rank)) {
+            if (mapped)
+                lift_mapped(rank);
+            else
+                lift_copied(rank, &air);
+        } else if (air.first < air.end) {
+            if (land_one(rank, mover, COPSE__STAGE_DOWNLOAD, COPSE__QUEUE_DOWNLOAD, &air))
+                arrive(rank, 1);
+        } else {
+            mover->idle = mapped;
+            pthread_cond_wait(&mover->wake, &engine->lock);
+            mover->idle = false;
+        }
+    }
+    land_all(rank, mover, &air);
+    pthread_cond_signal(&rank->lowerer.wake);
+    leave(rank, mover);
+    return NULL;
+}
+
 void *copse__lowerer_main(void *user) {
     copse__rank *rank = user;
     copse__allreduce *engine = rank->engine;
@@ -377,18 +374,14 @@ void *copse__lowerer_main(void *user) {
     while (!must_leave(rank)) {
         if (engine->failing) {
             land_all(rank, mover, &air);
-            while (!must_leave(rank) &&
-                   !(rank->lifter.parked && engine->reducers_busy == 0))
+            while (!must_leave(rank) && !(rank->lifter.parked && engine->summing == 0))
                 pthread_cond_wait(&mover->wake, &engine->lock);
             if (!must_leave(rank))
                 release_parts(rank);
             if (!must_leave(rank))
                 park(rank, mover, &rank->lifter);
-        } else if (can_lower(rank)) {
-            if (rank->path == COPSE__PATH_MAPPED)
-                lower_mapped(rank);
-            else
-                lower_copied(rank, &air);
+        } else if (rank->path == COPSE__PATH_COPIED && can_lower(rank)) {
+            lower_copied(rank, &air);
         } else if (air.first < air.end) {
             if (land_one(rank, mover, COPSE__STAGE_UPLOAD, COPSE__QUEUE_UPLOAD, &air))
                 deliver(rank, 1);
@@ -397,8 +390,7 @@ void *copse__lowerer_main(void *user) {
         }
     }
     land_all(rank, mover, &air);
-    while (copse__rank_lives(rank) &&
-           !(rank->lifter.exited && engine->reducers_busy == 0))
+    while (copse__rank_lives(rank) && !(rank->lifter.exited && engine->summing == 0))
         pthread_cond_wait(&mover->wake, &engine->lock);
     release_parts(rank); /* taken down in the middle of a step */
     leave(rank, mover);

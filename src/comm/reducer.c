@@ -11,8 +11,9 @@ typedef struct work {
     void *targets[COPSE__MAX_REPLICAS];
 } work;
 
-static bool can_sum(const copse__allreduce *engine) {
-    return !engine->failing && engine->chunks_per_step > 0 &&
+bool copse__engine_can_sum(const copse__allreduce *engine) {
+    return !engine->failing && !engine->quit && engine->summing < engine->sum_limit &&
+           engine->chunks_per_step > 0 &&
            engine->claimed < engine->summed + COPSE__SUM_WINDOW &&
            engine->claimed < copse__engine_arrived(engine);
 }
@@ -35,7 +36,8 @@ static void claim(copse__allreduce *engine, work *out) {
         char *at = rank->path == COPSE__PATH_MAPPED
                        ? part->mapped + chunk * engine->chunk_bytes
                        : rank->slots + out->q % engine->slot_count * engine->chunk_bytes;
-        out->targets[out->target_count++] = at;
+        if (rank->path == COPSE__PATH_MAPPED || rank->source == r)
+            out->targets[out->target_count++] = at;
         if (!part->contributes)
             continue;
         parts[out->source_count] = (copse__tree_range){r, 1};
@@ -78,41 +80,64 @@ static void advance(copse__allreduce *engine, uint64_t q) {
     if (engine->summed == before)
         return;
     if (engine->claimed == before + COPSE__SUM_WINDOW) /* others stopped there */
-        pthread_cond_broadcast(&engine->work);
+        copse__engine_call_for(engine, engine->sum_limit);
     const bool bucket_done = copse__bucket_end(engine, before) <= engine->summed;
-    for (size_t r = 0; r < engine->rank_count; r++)
-        if (bucket_done || engine->ranks[r].path == COPSE__PATH_COPIED)
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        copse__rank *rank = &engine->ranks[r];
+        if (rank->path == COPSE__PATH_COPIED) {
+            pthread_cond_signal(&rank->lowerer.wake);
+        } else if (bucket_done) {
+            rank->lifter.idle = false;
+            pthread_cond_signal(&rank->lifter.wake);
+        }
+    }
+}
+
+void copse__engine_sum(copse__allreduce *engine) {
+    work now;
+    copse__sum_found found = {0};
+    claim(engine, &now);
+    engine->summing++;
+    pthread_mutex_unlock(&engine->lock);
+    copse__sum_run(&engine->buckets[now.bucket].plan, engine->isa, COPSE_F32, now.sources,
+                   now.targets, now.target_count, now.elements, false, &found);
+    pthread_mutex_lock(&engine->lock);
+    engine->summing--;
+    if (!engine->failing) {
+        if (found.nonfinite > 0)
+            merge_found(engine, &now, &found);
+        advance(engine, now.q);
+    }
+    if ((engine->failing || engine->quit) && engine->summing == 0) {
+        for (size_t r = 0; r < engine->rank_count; r++)
             pthread_cond_signal(&engine->ranks[r].lowerer.wake);
+        copse__engine_restart(engine);
+    }
+}
+
+void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks) {
+    uint64_t wanted = engine->sum_limit - engine->summing;
+    wanted = chunks < wanted ? chunks : wanted;
+    for (size_t r = 0; r < engine->rank_count && wanted > 0; r++) {
+        copse__mover *lifter = &engine->ranks[r].lifter;
+        if (!lifter->idle)
+            continue;
+        lifter->idle = false;
+        pthread_cond_signal(&lifter->wake);
+        wanted--;
+    }
+    for (; wanted > 0; wanted--)
+        pthread_cond_signal(&engine->work);
 }
 
 void *copse__reducer_main(void *user) {
     copse__allreduce *engine = user;
     pthread_mutex_lock(&engine->lock);
     while (!engine->quit) {
-        if (!can_sum(engine)) {
+        if (copse__engine_can_sum(engine))
+            copse__engine_sum(engine);
+        else
             pthread_cond_wait(&engine->work, &engine->lock);
-            continue;
-        }
-        work now;
-        copse__sum_found found = {0};
-        claim(engine, &now);
-        engine->reducers_busy++;
-        pthread_mutex_unlock(&engine->lock);
-        copse__sum_run(&engine->buckets[now.bucket].plan, engine->isa, COPSE_F32,
-                       now.sources, now.targets, now.target_count, now.elements, false,
-                       &found);
-        pthread_mutex_lock(&engine->lock);
-        engine->reducers_busy--;
-        if (!engine->failing) {
-            if (found.nonfinite > 0)
-                merge_found(engine, &now, &found);
-            advance(engine, now.q);
-        }
-        if ((engine->failing || engine->quit) && engine->reducers_busy == 0) {
-            for (size_t r = 0; r < engine->rank_count; r++)
-                pthread_cond_signal(&engine->ranks[r].lowerer.wake);
-            copse__engine_restart(engine);
-        }
     }
     pthread_mutex_unlock(&engine->lock);
     return NULL;

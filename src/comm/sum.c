@@ -13,12 +13,8 @@
 
 /* A block of floats: a few of them and the lines of the parts fit a first-level cache. */
 #define BLOCK 512
-#define SUM_LANES 16
 #define BLOCKS 8 /* ceil(log2 COPSE__SUM_MAX_PARTS) + 1 */
 #define FROM_BLOCK COPSE__SUM_MAX_PARTS
-
-typedef float sum_vec __attribute__((vector_size(64), aligned(4), may_alias));
-typedef int32_t sum_ivec __attribute__((vector_size(64), aligned(4), may_alias));
 
 typedef struct sum_kernels {
     void (*add[8])(float *to, const float *const *from, size_t count);
@@ -38,6 +34,7 @@ static void portable_to_half(uint16_t *to, const float *from, size_t count) {
 }
 
 #define SUM_(name) portable_##name
+#define SUM_BYTES 16
 #define SUM_TARGET
 #include "comm/sum_kernels.h"
 
@@ -61,6 +58,7 @@ SUM_TARGET static void avx2_to_half(uint16_t *to, const float *from, size_t coun
 }
 
 #define SUM_(name) avx2_##name
+#define SUM_BYTES 32
 #include "comm/sum_kernels.h"
 
 #define SUM_TARGET __attribute__((target("avx512f,avx2,f16c")))
@@ -83,6 +81,7 @@ SUM_TARGET static void avx512_to_half(uint16_t *to, const float *from, size_t co
 }
 
 #define SUM_(name) avx512_##name
+#define SUM_BYTES 64
 #include "comm/sum_kernels.h"
 #endif
 

@@ -3,10 +3,17 @@
  * guard. sum.c includes it once for each, after defining SUM_(name), SUM_TARGET and the
  * two conversions of half precision, SUM_(from_half) and SUM_(to_half).
  *
- * A vector of 64 bytes is cut by the compiler into what the target has. Loads are not
- * aligned by promise. Nothing here contracts a*b+c, so every variant gives the same bits. */
+ * SUM_BYTES is what a register of the target holds (of wider vectors compilers make a mess
+ * outside plain sums). Loads are not aligned by promise. Nothing here contracts a*b+c, so every variant gives the same bits. */
 
-#define SUM_AT(i) (*(const sum_vec *)(const void *)(from[i] + e))
+#define SUM_LANES (SUM_BYTES / sizeof(float))
+#define SUM_VEC SUM_(vec)
+#define SUM_IVEC SUM_(ivec)
+
+typedef float SUM_VEC __attribute__((vector_size(SUM_BYTES), aligned(4), may_alias));
+typedef int32_t SUM_IVEC __attribute__((vector_size(SUM_BYTES), aligned(4), may_alias));
+
+#define SUM_AT(i) (*(const SUM_VEC *)(const void *)(from[i] + e))
 #define SUM_2(L, a, b) (L(a) + L(b))
 #define SUM_4(L, a, b, c, d) (SUM_2(L, a, b) + SUM_2(L, c, d))
 #define SUM_ONE(i) from[i][e]
@@ -16,7 +23,7 @@
                                         size_t count) {                                  \
         size_t e = 0;                                                                    \
         for (; e + SUM_LANES <= count; e += SUM_LANES)                                   \
-            *(sum_vec *)(void *)(to + e) = expression(SUM_AT);                           \
+            *(SUM_VEC *)(void *)(to + e) = expression(SUM_AT);                           \
         for (; e < count; e++)                                                           \
             to[e] = expression(SUM_ONE);                                                 \
     }
@@ -41,10 +48,10 @@ SUM_KERNEL(8, SUM_X8)
 
 /* How many of the numbers are not finite: exponents of all ones. */
 SUM_TARGET static uint64_t SUM_(nonfinite)(const float *values, size_t count) {
-    sum_ivec hits = {0};
+    SUM_IVEC hits = {0};
     size_t e = 0;
     for (; e + SUM_LANES <= count; e += SUM_LANES) {
-        const sum_ivec bits = *(const sum_ivec *)(const void *)(values + e);
+        const SUM_IVEC bits = *(const SUM_IVEC *)(const void *)(values + e);
         hits -= (bits & 0x7fffffff) >= 0x7f800000; /* a true lane is -1 */
     }
     uint64_t total = 0;
@@ -63,6 +70,10 @@ static const sum_kernels SUM_(kernels) = {
     SUM_(to_half),
 };
 
+#undef SUM_LANES
+#undef SUM_VEC
+#undef SUM_IVEC
+#undef SUM_BYTES
 #undef SUM_AT
 #undef SUM_2
 #undef SUM_4

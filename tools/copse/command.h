@@ -11,6 +11,8 @@
 
 /* One file a subcommand; each is a function from its arguments (argv[0] its own name) to the
  * exit code. */
+int copse_cmd_bench(int argc, char **argv);
+int copse_cmd_bench_allreduce(int argc, char **argv);
 int copse_cmd_devices(int argc, char **argv);
 int copse_cmd_eval(int argc, char **argv);
 int copse_cmd_predict(int argc, char **argv);

@@ -14,6 +14,7 @@ static const struct {
     {"eval", copse_cmd_eval, "Loss and metrics of a trained network on its test set"},
     {"predict", copse_cmd_predict, "Outputs of a trained network for samples of a file"},
     {"summary", copse_cmd_summary, "Layers, shapes, parameters, memory"},
+    {"bench", copse_cmd_bench, "How fast it is here, verified"},
     {"devices", copse_cmd_devices, "What --devices can name"},
     {"selftest", copse_cmd_selftest, "Every kernel on each device against the host"},
 };
