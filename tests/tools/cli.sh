@@ -64,7 +64,7 @@ train: {loss: mean_squared_error, optimizer: sgd, batch: 1}
 END
 expect 2 "unknown_key.yaml:3:3: .*did you mean 'train'" train unknown_key.yaml
 sed -e 's/units: 64/units: many/' -e "s|digits/|$(dirname "$digits")/digits/|g" "$digits" >wrong_type.yaml
-expect 2 'wrong_type.yaml:11:[0-9]*: .*units' train wrong_type.yaml
+expect 2 'wrong_type.yaml:1[0-9]:[0-9]*: .*units' train wrong_type.yaml
 sed 's/flatten/conv2d: {filters: 4, kernel: 30}/' "$digits" | sed "s|digits/|$(dirname "$digits")/digits/|g" >shape.yaml
 expect 2 'shape.yaml:1[0-9]:.*conv2d' train shape.yaml
 expect 2 "did you mean 'train'" train "$digits" --set trian.epochs=3
