@@ -267,6 +267,7 @@ copse_status copse__cl_open(copse__device **out, const copse__device_choice *cho
     if (status != COPSE_OK)
         return status;
     pthread_mutex_init(&device->lock, NULL);
+    pthread_mutex_init(&device->clblast_lock, NULL);
     pthread_cond_init(&device->built, NULL);
     atomic_init(&device->allocated_bytes, 0);
     device->base.backend = &copse__backend_opencl;
@@ -316,6 +317,7 @@ void copse__cl_close(copse__device *device) {
     free(device->identity);
     free(device->options);
     pthread_cond_destroy(&device->built);
+    pthread_mutex_destroy(&device->clblast_lock);
     pthread_mutex_destroy(&device->lock);
     free(device);
 }

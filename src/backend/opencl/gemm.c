@@ -50,18 +50,12 @@ static const char *const tiled_names[] = {
 
 #define ROWS 6 /* as in gemm.cl */
 
-/* The kernels count in 32 bits; addresses are wider. */
-static bool small_enough(const copse__graph *graph, const copse__node *node,
-                         const char **reason) {
+bool copse__cl_dense_fits(const copse__device *device, const copse__graph *graph,
+                          const copse__node *node, const char **reason) {
+    (void)device;
     copse__cl_product p = copse__cl_dense_product(graph, node, NULL, NULL);
     *reason = "the matrices have too many rows or columns";
     return p.m < INT32_MAX && p.n < INT32_MAX && p.k < INT32_MAX;
-}
-
-static bool rows_fits(const copse__device *device, const copse__graph *graph,
-                      const copse__node *node, const char **reason) {
-    (void)device;
-    return small_enough(graph, node, reason);
 }
 
 static size_t tile_of(const copse__device *device) {
@@ -75,7 +69,7 @@ static bool tiled_fits(const copse__device *device, const copse__graph *graph,
     *reason = "its work-groups are too small";
     if (tile == 0 || device->local_bytes < 2 * tile * (4 * tile + 1) * sizeof(float))
         return false;
-    return small_enough(graph, node, reason);
+    return copse__cl_dense_fits(device, graph, node, reason);
 }
 
 static double rows_cost(const copse__device *device, const copse__graph *graph,
@@ -170,7 +164,7 @@ static copse_status tiled_enqueue(copse__launch *launch, const copse__extents *e
 }
 
 const copse__cl_provider copse__cl_dense_rows = {.name = "rows",
-                                                 .fits = rows_fits,
+                                                 .fits = copse__cl_dense_fits,
                                                  .cost = rows_cost,
                                                  .prepare = rows_prepare,
                                                  .enqueue = rows_enqueue};

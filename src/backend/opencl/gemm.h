@@ -25,4 +25,8 @@ copse__cl_product copse__cl_dense_product(const copse__graph *graph,
                                           const copse__operands *operands,
                                           const copse__extents *extents);
 
+/* A provider's `fits`: the sizes of such a node fit the kernels' 32-bit counts. */
+bool copse__cl_dense_fits(const copse__device *device, const copse__graph *graph,
+                          const copse__node *node, const char **reason);
+
 #endif

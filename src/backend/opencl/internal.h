@@ -45,7 +45,8 @@ struct copse__device {
     pthread_mutex_t lock; /* guards programs and what else is made on demand */
     pthread_cond_t built; /* some program left BUILDING */
     copse__cl_program *programs;
-    bool clblast_ready; /* its programs are built (guarded by lock) */
+    pthread_mutex_t clblast_lock;
+    bool clblast_ready; /* its programs are built; guarded by clblast_lock */
     copse__buffer
         *nothing; /* a small buffer, bound where an optional operand is absent */
     atomic_size_t allocated_bytes;

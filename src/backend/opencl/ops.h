@@ -17,6 +17,9 @@ extern const copse__cl_provider copse__cl_cast;
 extern const copse__cl_provider copse__cl_dense_rows;
 extern const copse__cl_provider copse__cl_dense_tiled;
 
+/* clblast.c */
+extern const copse__cl_provider copse__cl_dense_clblast;
+
 /* conv.c */
 extern const copse__cl_provider copse__cl_conv2d_direct;
 extern const copse__cl_provider copse__cl_conv2d_grad_input_direct;

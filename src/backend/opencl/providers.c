@@ -8,15 +8,16 @@
         __VA_ARGS__, NULL                                                                \
     }
 
+#define DENSE                                                                            \
+    LIST(&copse__cl_dense_clblast, &copse__cl_dense_rows, &copse__cl_dense_packed,       \
+         &copse__cl_dense_tiled)
+
 static const copse__cl_provider *const none[] = {NULL};
 
 static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
-    [COPSE__OP_DENSE] =
-        LIST(&copse__cl_dense_rows, &copse__cl_dense_packed, &copse__cl_dense_tiled),
-    [COPSE__OP_DENSE_GRAD_INPUT] =
-        LIST(&copse__cl_dense_rows, &copse__cl_dense_packed, &copse__cl_dense_tiled),
-    [COPSE__OP_DENSE_GRAD_WEIGHT] =
-        LIST(&copse__cl_dense_rows, &copse__cl_dense_packed, &copse__cl_dense_tiled),
+    [COPSE__OP_DENSE] = DENSE,
+    [COPSE__OP_DENSE_GRAD_INPUT] = DENSE,
+    [COPSE__OP_DENSE_GRAD_WEIGHT] = DENSE,
     [COPSE__OP_BIAS_GRAD] = LIST(&copse__cl_bias_grad),
     [COPSE__OP_CONV2D] = LIST(&copse__cl_conv2d_direct, &copse__cl_conv2d_packed),
     [COPSE__OP_CONV2D_GRAD_INPUT] =
