@@ -26,10 +26,10 @@ static const char magic[8] = {'c', 'o', 'p', 's', 'e', 'B', 'I', 'N'};
 #define MOST_ENTRY_BYTES ((size_t)256 << 20)
 
 static copse_status entry_path(char **out, const char *folder, const char *key,
-                               copse_error *err) {
+                               const char *ending, copse_error *err) {
     char name[48] = "", hex[33];
     copse__hash128 hash = copse__hash128_of(key, strlen(key));
-    snprintf(name, sizeof name, "%s.clbin", copse__hash128_hex(hex, hash));
+    snprintf(name, sizeof name, "%s.%s", copse__hash128_hex(hex, hash), ending);
     return copse__path_join(out, folder, name, err);
 }
 
@@ -89,7 +89,7 @@ void copse__cl_binary_load(unsigned char **out, size_t *out_bytes, const char *f
     char *path = NULL;
     unsigned char *data = NULL;
     size_t bytes = 0;
-    if (entry_path(&path, folder, key, NULL) != COPSE_OK)
+    if (entry_path(&path, folder, key, "clbin", NULL) != COPSE_OK)
         return;
     int fd = open_own(path, &bytes);
     if (fd < 0)
@@ -126,7 +126,7 @@ void copse__cl_binary_store(const char *folder, const char *key,
     memcpy(head.magic, magic, sizeof magic);
     copse_status status = copse__make_folders(folder, &error);
     COPSE__TRY(status, out);
-    COPSE__TRY(entry_path(&path, folder, key, &error), out);
+    COPSE__TRY(entry_path(&path, folder, key, "clbin", &error), out);
     COPSE__TRY(copse__atomic_open(&file, path, &error), out);
     (void)fchmod(copse__atomic_fd(file), 0600);
     COPSE__TRY(copse__atomic_write(file, &head, sizeof head, &error), out);
@@ -139,5 +139,27 @@ out:
     if (status != COPSE_OK)
         copse__log(COPSE_LOG_WARN, "a compiled kernel is not kept: %s: %s", error.place,
                    error.text);
+    free(path);
+}
+
+bool copse__cl_note_exists(const char *folder, const char *key) {
+    char *path = NULL;
+    if (entry_path(&path, folder, key, "note", NULL) != COPSE_OK)
+        return false;
+    bool exists = copse__file_exists(path);
+    free(path);
+    return exists;
+}
+
+void copse__cl_note_make(const char *folder, const char *key) {
+    char *path = NULL;
+    copse_error error = {0};
+    copse_status status = copse__make_folders(folder, &error);
+    if (status == COPSE_OK)
+        status = entry_path(&path, folder, key, "note", &error);
+    if (status == COPSE_OK)
+        status = copse__file_write_atomic(path, key, strlen(key), &error);
+    if (status != COPSE_OK)
+        copse__log(COPSE_LOG_WARN, "a note is not kept: %s: %s", error.place, error.text);
     free(path);
 }

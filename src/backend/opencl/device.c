@@ -270,6 +270,7 @@ copse_status copse__cl_open(copse__device **out, const copse__device_choice *cho
     pthread_mutex_init(&device->clblast_lock, NULL);
     pthread_cond_init(&device->built, NULL);
     atomic_init(&device->allocated_bytes, 0);
+    atomic_init(&device->no_binaries, false);
     device->base.backend = &copse__backend_opencl;
     device->base.choice = *choice;
     snprintf(device->place, sizeof device->place, "%s", choice->label);
@@ -285,6 +286,9 @@ copse_status copse__cl_open(copse__device **out, const copse__device_choice *cho
     COPSE__TRY(make_options(device, err), out);
     COPSE__TRY(make_identity(device, err), out);
     COPSE__TRY(make_context(device, err), out);
+    if (device->cache_folder)
+        atomic_store(&device->no_binaries,
+                     copse__cl_note_exists(device->cache_folder, device->identity));
     COPSE__TRY(
         copse__cl_buffer_new(&device->nothing, device, 64, COPSE__MEMORY_DEVICE, err),
         out);

@@ -100,12 +100,14 @@ static copse_status dropout_enqueue(copse__launch *launch, const copse__extents 
     size_t all = copse__tensor_elements(x, extents);
     size_t samples = x->rank > 0 ? copse__dim_at(x->dim[0], extents) : 1;
     size_t each = samples > 0 ? all / samples : 0;
+    size_t block = launch->device->base.caps.cpu ? 16 : 1; /* quads an item */
     copse_status status = COPSE_OK;
     if (changed)
         status = copse__cl_args(launch, 0, 3, err, "zz", samples, each);
     if (status != COPSE_OK)
         return status;
-    return copse__cl_enqueue_flat(launch, 0, samples * ((each + 3) / 4), 16, err);
+    return copse__cl_enqueue_flat(
+        launch, 0, samples * ((each + 4 * block - 1) / (4 * block)), 16 * block, err);
 }
 
 /* What the kernel file calls each source type; NULL: no CAST from it. */

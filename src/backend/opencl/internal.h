@@ -36,14 +36,15 @@ struct copse__device {
     cl_context context;
     cl_command_queue queues[COPSE__QUEUE_COUNT];
     bool profile;
-    size_t max_local;     /* work-items of a group */
-    size_t local_bytes;   /* local memory of a group */
-    char *options;        /* given to every build on this device */
-    char *identity;       /* device, driver and platform: part of a cache entry's key */
-    char *cache_folder;   /* of program binaries; NULL: none */
-    char **providers;     /* "op=provider", NULL-terminated; NULL: free choice */
-    pthread_mutex_t lock; /* guards programs and what else is made on demand */
-    pthread_cond_t built; /* some program left BUILDING */
+    size_t max_local;   /* work-items of a group */
+    size_t local_bytes; /* local memory of a group */
+    char *options;      /* given to every build on this device */
+    char *identity;     /* device, driver and platform: part of a cache entry's key */
+    char *cache_folder; /* of program binaries; NULL: none */
+    atomic_bool no_binaries; /* asking the driver for one costs more than a build */
+    char **providers;        /* "op=provider", NULL-terminated; NULL: free choice */
+    pthread_mutex_t lock;    /* guards programs and what else is made on demand */
+    pthread_cond_t built;    /* some program left BUILDING */
     copse__cl_program *programs;
     pthread_mutex_t clblast_lock;
     bool clblast_ready; /* its programs are built; guarded by clblast_lock */
@@ -164,6 +165,9 @@ void copse__cl_programs_free(copse__device *device);
  * the entry is damaged, foreign or of another key, *out is NULL. free() *out. */
 void copse__cl_binary_load(unsigned char **out, size_t *out_bytes, const char *folder,
                            const char *key);
+/* Whether a note of this name lies in the folder, and its making. */
+bool copse__cl_note_exists(const char *folder, const char *key);
+void copse__cl_note_make(const char *folder, const char *key);
 /* Failure is logged, not returned: a run without a cache is slower, not wrong. */
 void copse__cl_binary_store(const char *folder, const char *key,
                             const unsigned char *binary, size_t bytes);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/opencl/internal.h"
+#include "base/clock.h"
 
 /* A driver that reports a larger binary or log is not believed. */
 #define MOST_BINARY_BYTES ((size_t)256 << 20)
@@ -110,8 +111,15 @@ static cl_program build_binary(copse__device *device, const char *options,
     return program;
 }
 
-static void store_binary(copse__device *device, cl_program program, const char *key) {
+/* Some drivers (PoCL) compile every kernel once more when they are asked for the binary, and
+ * have a cache of their own. Where asking takes longer than building did, a note in the
+ * folder says so, and this driver is not asked again. */
+static void store_binary(copse__device *device, cl_program program, const char *key,
+                         uint64_t build_ns) {
     size_t bytes = 0;
+    uint64_t start = copse__now_ns();
+    if (atomic_load(&device->no_binaries))
+        return;
     if (clGetProgramInfo(program, CL_PROGRAM_BINARY_SIZES, sizeof bytes, &bytes, NULL) !=
             CL_SUCCESS ||
         bytes == 0 || bytes > MOST_BINARY_BYTES)
@@ -121,6 +129,10 @@ static void store_binary(copse__device *device, cl_program program, const char *
                                    NULL) == CL_SUCCESS)
         copse__cl_binary_store(device->cache_folder, key, binary, bytes);
     free(binary);
+    if (copse__now_ns() - start > build_ns) {
+        atomic_store(&device->no_binaries, true);
+        copse__cl_note_make(device->cache_folder, device->identity);
+    }
 }
 
 static copse_status build(cl_program *out, copse__device *device,
@@ -147,9 +159,10 @@ static copse_status build(cl_program *out, copse__device *device,
         if (*out)
             goto out;
     }
+    uint64_t start = copse__now_ns();
     COPSE__TRY(build_source(out, device, source, options.data, err), out);
     if (device->cache_folder)
-        store_binary(device, *out, key.data);
+        store_binary(device, *out, key.data, copse__now_ns() - start);
 out:
     copse__text_free(&options);
     copse__text_free(&key);
