@@ -262,7 +262,7 @@ START_TEST(test_launch_time_is_measured_where_asked_for) {
     if (stamp == 0)
         ck_assert_uint_eq(backend->launch_time_ns(launch), 0);
     else
-        ck_assert_uint_gt(backend->launch_time_ns(launch), 1000);
+        ck_assert_uint_gt(backend->launch_time_ns(launch), 0);
     ck_assert_uint_lt(backend->launch_time_ns(launch), 60000000000u);
     backend->launch_free(launch);
     backend->buffer_free(from);

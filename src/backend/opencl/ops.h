@@ -20,6 +20,9 @@ extern const copse__cl_provider copse__cl_dense_tiled;
 /* clblast.c */
 extern const copse__cl_provider copse__cl_dense_clblast;
 
+/* columns.c: serves all three */
+extern const copse__cl_provider copse__cl_conv2d_columns;
+
 /* conv.c */
 extern const copse__cl_provider copse__cl_conv2d_direct;
 extern const copse__cl_provider copse__cl_conv2d_grad_input_direct;

@@ -19,11 +19,14 @@ static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
     [COPSE__OP_DENSE_GRAD_INPUT] = DENSE,
     [COPSE__OP_DENSE_GRAD_WEIGHT] = DENSE,
     [COPSE__OP_BIAS_GRAD] = LIST(&copse__cl_bias_grad),
-    [COPSE__OP_CONV2D] = LIST(&copse__cl_conv2d_direct, &copse__cl_conv2d_packed),
+    [COPSE__OP_CONV2D] = LIST(&copse__cl_conv2d_direct, &copse__cl_conv2d_packed,
+                              &copse__cl_conv2d_columns),
     [COPSE__OP_CONV2D_GRAD_INPUT] =
-        LIST(&copse__cl_conv2d_grad_input_direct, &copse__cl_conv2d_packed),
+        LIST(&copse__cl_conv2d_grad_input_direct, &copse__cl_conv2d_packed,
+             &copse__cl_conv2d_columns),
     [COPSE__OP_CONV2D_GRAD_FILTER] =
-        LIST(&copse__cl_conv2d_grad_filter_direct, &copse__cl_conv2d_packed),
+        LIST(&copse__cl_conv2d_grad_filter_direct, &copse__cl_conv2d_packed,
+             &copse__cl_conv2d_columns),
     [COPSE__OP_MAX_POOL2D] = LIST(&copse__cl_max_pool2d),
     [COPSE__OP_MAX_POOL2D_GRAD] = LIST(&copse__cl_max_pool2d_grad),
     [COPSE__OP_AVG_POOL2D] = LIST(&copse__cl_avg_pool2d),

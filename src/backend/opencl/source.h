@@ -14,6 +14,7 @@ typedef struct copse__cl_source {
 
 extern const copse__cl_source copse__cl_source_cast;
 extern const copse__cl_source copse__cl_source_check;
+extern const copse__cl_source copse__cl_source_columns;
 extern const copse__cl_source copse__cl_source_dropout;
 extern const copse__cl_source copse__cl_source_elementwise;
 extern const copse__cl_source copse__cl_source_conv;
