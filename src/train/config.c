@@ -14,6 +14,8 @@
 
 /* ---- init ---- */
 
+static const char *const layouts[] = {"auto", "keras", "pytorch", NULL};
+
 static const copse__field init_fields[] = {
     {.key = "file",
      .kind = COPSE__FIELD_TEXT,
@@ -22,6 +24,10 @@ static const copse__field init_fields[] = {
     {.key = "partial",
      .kind = COPSE__FIELD_BOOL,
      .offset = offsetof(copse__config, init.partial)},
+    {.key = "layout",
+     .kind = COPSE__FIELD_CHOICE,
+     .offset = offsetof(copse__config, init.layout),
+     .words = layouts},
     {0}};
 static const copse__section init = {"init", NULL, init_fields};
 

@@ -193,10 +193,17 @@ typedef struct copse__config_log {
     uint64_t histogram_freq; /* TensorBoard: weights every so many epochs; 0: never */
 } copse__config_log;
 
+typedef enum copse__config_layout {
+    COPSE__LAYOUT_AUTO, /* by the names in the file */
+    COPSE__LAYOUT_KERAS,
+    COPSE__LAYOUT_PYTORCH
+} copse__config_layout;
+
 /* Weights to begin with instead of random ones. */
 typedef struct copse__config_init {
     char *file;   /* absolute; NULL: none */
     bool partial; /* parameters that the file lacks keep their random values */
+    copse__config_layout layout;
 } copse__config_init;
 
 typedef struct copse__config {

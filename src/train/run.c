@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/jsonl.h"
+#include "train/import_trainer.h"
 #include "train/run_plan.h"
 #include "train/saver.h"
 
@@ -226,6 +227,8 @@ copse_status copse__run_start(copse__run *run, copse__trainer *trainer,
     copse_status status;
     run->trainer = trainer;
     run->start_ns = run->saved_ns = copse__now_ns();
+    if (!run->resumed && run->config->init.file)
+        COPSE__TRY(copse__import_into(trainer, &run->config->init, err), out);
     COPSE__TRY(open_log(run, err), out);
     if (run->resumed)
         COPSE__TRY(restore(run, err), out);
@@ -416,29 +419,6 @@ copse_status copse__run_end(copse__run *run, copse_status outcome, const copse_e
 
 copse_status copse__run_load_weights(copse__trainer *trainer, const char *path,
                                      copse_error *err) {
-    copse__safetensors *file;
-    copse_status status = copse__safetensors_open(&file, path, err);
-    if (status != COPSE_OK)
-        return status;
-    float *values = NULL;
-    for (size_t i = 0; i < copse__trainer_state_count(trainer); i++) {
-        copse__state_item item = copse__trainer_state_item(trainer, i);
-        if (item.slot)
-            continue;
-        const copse__safetensors_entry *entry = copse__safetensors_find(file, item.name);
-        copse__safetensor tensor = {.name = item.name, .dtype = COPSE_F32};
-        if (entry) {
-            tensor.rank = entry->rank;
-            memcpy(tensor.shape, entry->shape, sizeof tensor.shape);
-            free(values);
-            COPSE__TRY(copse__calloc(&values, entry->elements, sizeof *values, err), out);
-            COPSE__TRY(copse__safetensors_read_float(file, entry, values, err), out);
-            tensor.data = values;
-        }
-        COPSE__TRY(put_item(trainer, i, entry ? &tensor : NULL, path, err), out);
-    }
-out:
-    free(values);
-    copse__safetensors_close(file);
-    return status;
+    const copse__config_init from = {.file = (char *)(size_t)path};
+    return copse__import_into(trainer, &from, err);
 }

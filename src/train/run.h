@@ -40,8 +40,8 @@ copse_status copse__run_epoch(copse__run *run, const copse__epoch_report *report
 copse_status copse__run_end(copse__run *run, copse_status outcome, const copse_error *why,
                             const copse__score *test, copse_error *err);
 
-/* The weights of a checkpoint or of any safetensors file with this network's names and shapes, into a
- * trainer. COPSE_CONFIG names the first parameter that is missing or of another shape. */
+/* The weights of a checkpoint, or of a file of another program (train/import.h), into a trainer.
+ * COPSE_CONFIG names the first parameter that is missing or of another shape. */
 copse_status copse__run_load_weights(copse__trainer *trainer, const char *path,
                                      copse_error *err);
 
