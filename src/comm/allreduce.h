@@ -29,7 +29,8 @@ typedef struct copse__allreduce copse__allreduce;
 typedef enum copse__stage_path {
     COPSE__PATH_AUTO,   /* MAPPED on unified devices, else COPIED */
     COPSE__PATH_COPIED, /* through staging slots */
-    COPSE__PATH_MAPPED  /* the device's own memory, mapped */
+    COPSE__PATH_MAPPED /* the device's own memory, mapped; COPSE_UNSUPPORTED where that is not
+                           the host's */
 } copse__stage_path;
 
 typedef struct copse__allreduce_options {

@@ -12,16 +12,19 @@
 #include "support/check.h"
 #include "support/fake_device.h"
 
-#define WARN_NS UINT64_C(60000000)
-#define FAIL_NS UINT64_C(250000000)
-#define DEADLINE_NS UINT64_C(5000000000) /* generous: the machine is shared */
+/* Stalls are judged early only where they are the test: a loaded machine makes its own. */
+#define WARN_NS UINT64_C(200000000)
+#define FAIL_NS UINT64_C(600000000)
+#define PATIENT_NS UINT64_C(30000000000)
+#define DEADLINE_NS UINT64_C(10000000000)
 
 static const size_t elements[] = {3000, 1, 9001};
 
 /* For the message of a failed check. */
 static char now_striking[128];
 
-static copse_status make(ranks *all, size_t count, bool mapped, copse_error *error) {
+static copse_status make(ranks *all, size_t count, bool mapped, uint64_t fail_ns,
+                         copse_error *error) {
     const copse__allreduce_options options = {.devices = all->devices,
                                               .rank_count = count,
                                               .bucket_elements = elements,
@@ -30,7 +33,7 @@ static copse_status make(ranks *all, size_t count, bool mapped, copse_error *err
                                               .path = mapped ? COPSE__PATH_MAPPED
                                                              : COPSE__PATH_COPIED,
                                               .warn_ns = WARN_NS,
-                                              .fail_ns = FAIL_NS,
+                                              .fail_ns = fail_ns,
                                               .reducer_threads = 2};
     return copse__allreduce_new(&all->engine, &options, error);
 }
@@ -76,9 +79,10 @@ static bool strike(size_t count, bool mapped, fake_call call, size_t nth,
     ranks all;
     copse_error error;
     open_devices(&all, count);
-    ASSERT_OK(make(&all, count, mapped, &error));
+    ASSERT_OK(
+        make(&all, count, mapped, action == FAKE_HANG ? FAIL_NS : PATIENT_NS, &error));
     expect_ok(&all, 3);
-    fake_fault(all.devices[who], call, nth, action, WARN_NS / 6);
+    fake_fault(all.devices[who], call, nth, action, 20000000);
     const uint64_t begun = copse__now_ns();
     ranks_run_step(&all, 4, NULL);
     if (copse__now_ns() - begun > DEADLINE_NS)
@@ -167,7 +171,7 @@ START_TEST(test_faults_that_are_late_change_nothing) {
 END_TEST
 
 START_TEST(test_faults_that_hang_are_left_out_in_time) {
-    strike_all(3, FAKE_HANG, 6);
+    strike_all(3, FAKE_HANG, 4);
 }
 END_TEST
 
@@ -177,7 +181,7 @@ START_TEST(test_fault_of_an_allocation_fails_the_start) {
     for (size_t who = 0; who < 3; who++) {
         open_devices(&all, 3);
         fake_fault(all.devices[who], FAKE_ALLOC, 1, FAKE_FAIL, 0);
-        ASSERT_FAILS(COPSE_DEVICE_MEMORY, make(&all, 3, false, &error));
+        ASSERT_FAILS(COPSE_DEVICE_MEMORY, make(&all, 3, false, FAIL_NS, &error));
         ck_assert_ptr_null(all.engine);
         close_all(&all, SIZE_MAX);
     }
@@ -188,7 +192,7 @@ START_TEST(test_fault_of_a_replica_that_never_submits_is_found) {
     ranks all;
     copse_error error;
     open_devices(&all, 3);
-    ASSERT_OK(make(&all, 3, false, &error));
+    ASSERT_OK(make(&all, 3, false, FAIL_NS, &error));
     const uint64_t delays[] = {0, FAIL_NS * 3, 0};
     ranks_run_step(&all, 0, delays);
     for (size_t r = 0; r < 3; r++) {
@@ -222,7 +226,7 @@ START_TEST(test_fault_of_a_slow_replica_is_warned_of_once) {
     copse_error error;
     seen lines = {0};
     open_devices(&all, 2);
-    ASSERT_OK(make(&all, 2, true, &error));
+    ASSERT_OK(make(&all, 2, true, PATIENT_NS, &error));
     copse_log_set(note, COPSE_LOG_WARN, &lines);
     const uint64_t delays[] = {0, WARN_NS * 2};
     ranks_run_step(&all, 12, delays);
@@ -239,7 +243,7 @@ START_TEST(test_drop_between_steps_disturbs_nobody) {
     ranks all;
     copse_error error;
     open_devices(&all, 4);
-    ASSERT_OK(make(&all, 4, false, &error));
+    ASSERT_OK(make(&all, 4, false, PATIENT_NS, &error));
     expect_ok(&all, 0);
     ASSERT_OK(copse__allreduce_drop(all.engine, 2, &error));
     ASSERT_OK(copse__allreduce_drop(all.engine, 2, &error));
