@@ -44,7 +44,8 @@ static copse_status lay_out(copse__allreduce *engine,
     for (size_t b = 0; b < engine->bucket_count; b++) {
         copse__bucket *bucket = &engine->buckets[b];
         bucket->elements = options->bucket_elements[b];
-        if (!copse__mul_size(bucket->elements, sizeof(float), &bucket->bytes) ||
+        if (!copse__mul_size(bucket->elements, copse_dtype_bytes(engine->dtype),
+                             &bucket->bytes) ||
             bucket->bytes > SIZE_MAX / 4)
             return invalid(err, "a bucket has too many elements", bucket->elements);
         largest = copse__max_size(largest, bucket->bytes);
@@ -162,6 +163,10 @@ copse_status copse__allreduce_new(copse__allreduce **out,
     *out = NULL;
     if (options->rank_count < 1 || options->rank_count > COPSE__MAX_REPLICAS)
         return invalid(err, "it takes 1 to 64 ranks", options->rank_count);
+    if (options->dtype != COPSE_F32 && options->dtype != COPSE_F16)
+        return copse__fail(err, COPSE_UNSUPPORTED, 0, "all-reduce",
+                           "it sums f32 and f16, not %s",
+                           copse_dtype_name(options->dtype));
     copse__allreduce *engine = NULL;
     copse_status status = copse__calloc(&engine, 1, sizeof *engine, err);
     if (status != COPSE_OK)
@@ -178,6 +183,7 @@ copse_status copse__allreduce_new(copse__allreduce **out,
     engine->warn_ns = options->warn_ns ? options->warn_ns : UINT64_C(5000000000);
     engine->fail_ns = options->fail_ns ? options->fail_ns : UINT64_C(60000000000);
     engine->isa = copse__sum_isa_best();
+    engine->dtype = options->dtype;
     size_t reducers = options->reducer_threads;
     if (reducers == 0)
         reducers = copse__min_size(copse__allowed_cpus(), 16);

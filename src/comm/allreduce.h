@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-/* All-reduce of buckets of float32 over the devices of one process, through host memory:
+/* All-reduce of buckets of float32 (or half) numbers over the devices of one process, through host memory:
  * device -> staging slot -> one tree sum on the host -> device, chunk by chunk, all in
  * flight; devices whose memory is the host's are mapped and summed in place.
  *
@@ -36,8 +36,9 @@ typedef enum copse__stage_path {
 typedef struct copse__allreduce_options {
     copse__device *const *devices; /* in rank order; borrowed, must outlive the engine */
     size_t rank_count;             /* 1 to 64 */
-    const size_t *bucket_elements; /* float32; may be 0 */
+    const size_t *bucket_elements; /* may be 0 */
     size_t bucket_count;
+    copse_dtype dtype; /* COPSE_F32 (0), or COPSE_F16, summed in float and rounded once */
     size_t chunk_bytes; /* 0: chosen; else rounded up to a multiple of 4096 */
     copse__stage_path path;
     uint64_t warn_ns, fail_ns; /* stall limits; 0: 5 s and 60 s */
@@ -62,8 +63,8 @@ COPSE_CHECKED copse_status copse__allreduce_new(copse__allreduce **out,
  * not returned, the engine's memory stays too. */
 void copse__allreduce_free(copse__allreduce *engine);
 
-/* Rank's part of `bucket` for `step`: the first bucket_elements[bucket] * 4 bytes of `part`,
- * a whole root buffer, ready when `ready` is done (taken, also on failure; NULL: ready
+/* Rank's part of `bucket` for `step`: the first bucket_elements[bucket] elements of
+ * `part`, a whole root buffer, ready when `ready` is done (taken, also on failure; NULL: ready
  * now). The buffer is the engine's until wait returns. contributes false: an empty shard:
  * nothing is read, the sum still arrives. Does not block. The caller flushed the compute
  * queue. After a failure that the rank has not been told yet, the part is ignored:

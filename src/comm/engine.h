@@ -107,6 +107,7 @@ struct copse__allreduce {
     size_t slot_count;
     uint64_t warn_ns, fail_ns;
     copse__sum_isa isa;
+    copse_dtype dtype;
 
     uint64_t attempt; /* counts up with every new start */
     bool quit;

@@ -24,7 +24,8 @@ static void claim(copse__allreduce *engine, work *out) {
     out->q = engine->claimed++;
     out->bucket = copse__bucket_of(engine, out->q, &chunk);
     copse__bucket *bucket = &engine->buckets[out->bucket];
-    out->elements = copse__chunk_size(engine, out->bucket, chunk) / sizeof(float);
+    out->elements =
+        copse__chunk_size(engine, out->bucket, chunk) / copse_dtype_bytes(engine->dtype);
     out->source_count = out->target_count = 0;
     uint64_t contributing = 0;
     copse__tree_range parts[COPSE__MAX_REPLICAS];
@@ -99,8 +100,9 @@ void copse__engine_sum(copse__allreduce *engine) {
     claim(engine, &now);
     engine->summing++;
     pthread_mutex_unlock(&engine->lock);
-    copse__sum_run(&engine->buckets[now.bucket].plan, engine->isa, COPSE_F32, now.sources,
-                   now.targets, now.target_count, now.elements, false, &found);
+    copse__sum_run(&engine->buckets[now.bucket].plan, engine->isa, engine->dtype,
+                   now.sources, now.targets, now.target_count, now.elements, false,
+                   &found);
     pthread_mutex_lock(&engine->lock);
     engine->summing--;
     if (!engine->failing) {
