@@ -162,6 +162,10 @@ struct copse__backend {
     /* Nanoseconds that a launch's last finished run took on the device; 0 where not
      * profiled. */
     uint64_t (*launch_time_ns)(const copse__launch *launch);
+
+    /* Float32 operations a second of multiply-adds in registers alone, measured in some 50 ms:
+     * what a benchmark's share of the peak is of. NULL: not known. The device must be idle. */
+    copse_status (*peak_flops)(double *out, copse__device *device, copse_error *err);
 };
 
 extern const copse__backend copse__backend_host;

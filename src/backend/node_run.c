@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 /* All bits set: a NaN as float and double, and no place, label or count that could be
@@ -273,6 +274,58 @@ copse_status copse__node_run_get(copse__node_run *run, size_t output, void *data
     if (status == COPSE_OK)
         status = backend->finish(run->device, COPSE__QUEUE_COMPUTE, err);
     return status;
+}
+
+enum { LEAST_SAMPLES = 5, MOST_SAMPLES = 1000, MOST_LAUNCHES = 1000 };
+
+static copse_status time_sample(copse__node_run *run, const copse__extents *extents,
+                                size_t launches, double *us, copse_error *err) {
+    const copse__backend *backend = copse__backend_of(run->device);
+    copse_status status = COPSE_OK;
+    uint64_t start = copse__now_ns();
+    for (size_t i = 0; i < launches && status == COPSE_OK; i++)
+        status = backend->run(run->device, &run->launch, 1, extents, err);
+    if (status == COPSE_OK)
+        status = backend->finish(run->device, COPSE__QUEUE_COMPUTE, err);
+    *us = (double)(copse__now_ns() - start) * 1e-3 / (double)launches;
+    return status;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+copse_status copse__node_run_time(copse__node_time *out, copse__node_run *run,
+                                  const copse__extents *extents, double seconds,
+                                  copse_error *err) {
+    double *us = NULL, first = 0;
+    copse_status status;
+    *out = (copse__node_time){.launches = 1};
+    COPSE__TRY(copse__calloc(&us, MOST_SAMPLES, sizeof *us, err), out);
+    COPSE__TRY(time_sample(run, extents, 1, &first, err), out);
+    COPSE__TRY(time_sample(run, extents, 1, &first, err), out);
+    if (first < 1000)
+        out->launches = (size_t)(1000 / (first > 1 ? first : 1)) + 1;
+    if (out->launches > MOST_LAUNCHES)
+        out->launches = MOST_LAUNCHES;
+    uint64_t start = copse__now_ns();
+    while (out->samples < LEAST_SAMPLES ||
+           (out->samples < MOST_SAMPLES &&
+            (double)(copse__now_ns() - start) * 1e-9 < seconds))
+        COPSE__TRY(time_sample(run, extents, out->launches, &us[out->samples++], err),
+                   out);
+    qsort(us, out->samples, sizeof *us, compare_doubles);
+    out->min_us = us[0];
+    out->median_us = us[out->samples / 2];
+    out->max_us = us[out->samples - 1];
+out:
+    free(us);
+    return status;
+}
+
+double copse__node_run_flops(const copse__node_run *run, const copse__extents *extents) {
+    return copse__node_flops(run->graph, &run->graph->nodes[0], extents);
 }
 
 const char *copse__node_run_provider(const copse__node_run *run) {

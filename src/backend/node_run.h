@@ -47,6 +47,23 @@ COPSE_CHECKED copse_status copse__node_run_go(copse__node_run *run,
                                               const copse_scalars *scalars,
                                               copse_error *err);
 
+/* Runs it over and over, nothing poisoned or checked: what a step would see of it. */
+typedef struct copse__node_time {
+    size_t samples; /* each of `launches` launches and one wait */
+    size_t launches;
+    double median_us, min_us, max_us; /* of one launch */
+} copse__node_time;
+
+/* Warms up, then measures for about `seconds`, at least 5 samples, each of as many launches as
+ * fill a millisecond. copse__node_run_go must have succeeded at these extents before. */
+COPSE_CHECKED copse_status copse__node_run_time(copse__node_time *out,
+                                                copse__node_run *run,
+                                                const copse__extents *extents,
+                                                double seconds, copse_error *err);
+
+/* Floating-point operations of one run. */
+double copse__node_run_flops(const copse__node_run *run, const copse__extents *extents);
+
 /* The first `elements` of an output. */
 COPSE_CHECKED copse_status copse__node_run_get(copse__node_run *run, size_t output,
                                                void *data, size_t elements,

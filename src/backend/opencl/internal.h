@@ -160,6 +160,9 @@ copse_status copse__cl_program_get(cl_program *out, copse__device *device,
                                    copse_error *err);
 void copse__cl_programs_free(copse__device *device);
 
+/* peak.c */
+copse_status copse__cl_peak_flops(double *out, copse__device *device, copse_error *err);
+
 /* binary.c: compiled programs on disk */
 /* Hash of all that a binary depends on. key: a text that names it all. On a miss, or where
  * the entry is damaged, foreign or of another key, *out is NULL. free() *out. */

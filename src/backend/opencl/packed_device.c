@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/opencl/packed_device.h"
 
-/* Floats that the device computes at once; 1 where it does not say. */
-static size_t native_width(const copse__device *device) {
+size_t copse__cl_native_width(const copse__device *device) {
     cl_uint width = 1;
     if (clGetDeviceInfo(device->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof width,
                         &width, NULL) != CL_SUCCESS)
         return 1;
-    return width;
+    return width == 2 || width == 4 || width == 8 || width == 16 ? width : 1;
 }
 
 bool copse__cl_packed_sizes(copse__packed_sizes *out, const copse__device *device,
                             const char **reason) {
-    size_t width = native_width(device);
+    size_t width = copse__cl_native_width(device);
     *reason = "its work-items do not compute with vectors";
     if (width < 4)
         return false;

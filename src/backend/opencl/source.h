@@ -23,6 +23,7 @@ extern const copse__cl_source copse__cl_source_gemm;
 extern const copse__cl_source copse__cl_source_gemm_packed;
 extern const copse__cl_source copse__cl_source_loss;
 extern const copse__cl_source copse__cl_source_norm;
+extern const copse__cl_source copse__cl_source_peak;
 extern const copse__cl_source copse__cl_source_pool;
 extern const copse__cl_source copse__cl_source_reduce;
 extern const copse__cl_source copse__cl_source_update;
