@@ -99,6 +99,15 @@ expect 0 'Trainable params' "$copse" summary "$digits" --devices host
 expect 0 'shard 32 of 32' "$copse" train "$digits" --devices host --dry-run --out dry
 [ ! -e dry ] || { echo "FAILED: a dry run wrote a folder" >&2; failed=1; }
 
+# Benchmarks of single operations.
+expect 2 'is no benchmark' "$copse" bench nothing
+expect 2 "'0,1,2' is not what" "$copse" bench gemm --size 0,1,2
+expect 2 "'1,5,5,1,1,9,1,valid' is not what" "$copse" bench conv --size 1,5,5,1,1,9,1,valid
+expect 2 'whose only one' "$copse" bench gemm -d host -p nobody --size 8,8,8
+expect 0 '"form":"tn","m":7,"n":8,"k":9,"device":"host"' "$copse" bench gemm -d host --seconds 0.01 --size 7,8,9
+[ "$(grep -c '"gflops":{"median":' out)" -eq 3 ] || { echo "FAILED: bench gemm has not 3 lines" >&2; failed=1; }
+expect 0 '"pass":"filter"' "$copse" bench conv -d host --seconds 0.01 --pass filter --size 1,9,9,3,4,3,2,same
+
 # A whole run: trained, evaluated, predicted, interrupted, resumed.
 expect 0 'test: loss' train "$digits" --set train.epochs=12 --out whole
 expect 2 'holds a run' train "$digits" --out whole

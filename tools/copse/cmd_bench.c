@@ -10,6 +10,8 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *summary;
 } benches[] = {
+    {"gemm", copse_cmd_bench_gemm, "Matrix products, as dense layers make them"},
+    {"conv", copse_cmd_bench_conv, "Convolutions and their gradients"},
     {"allreduce", copse_cmd_bench_allreduce,
      "Sums over devices, beside the machine's physical limit"},
 };
