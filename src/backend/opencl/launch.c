@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <string.h>
 
+#include "backend/host/host.h"
 #include "backend/opencl/provider.h"
 
 const copse__tensor *copse__cl_input(const copse__graph *graph, const copse__node *node,
@@ -79,7 +80,9 @@ copse_status copse__cl_supports(copse__device *device, const copse__graph *graph
                                 copse_error *err) {
     *workspace_bytes = 0;
     const copse__cl_provider *provider;
-    copse_status status = choose(&provider, device, graph, node, err);
+    copse_status status = copse__host_check(graph, node, err);
+    if (status == COPSE_OK)
+        status = choose(&provider, device, graph, node, err);
     if (status == COPSE_OK && provider->workspace)
         status = provider->workspace(workspace_bytes, device, graph, node, err);
     return status;
@@ -134,6 +137,8 @@ copse_status copse__cl_launch_new(copse__launch **out, copse__device *device,
     launch->graph = graph;
     launch->node = node;
     launch->operands = *operands;
+    /* providers count on operands that are there and fit one another */
+    COPSE__TRY(copse__host_check(graph, node, err), out);
     COPSE__TRY(choose(&launch->provider, device, graph, node, err), out);
     COPSE__TRY(check_operands(launch, err), out);
     COPSE__TRY(check_workspace(launch, err), out);
