@@ -411,11 +411,21 @@ static copse_status read_measures(source *s, const json_t *root) {
         const json_t *from = json_array_get(array, i);
         copse__measure *m = &s->topo->measures[i];
         char id[64];
-        *m = (copse__measure){.physical = -1, .numa = get_int(from, "numa")};
+        *m =
+            (copse__measure){.physical = -1, .handle = -1, .numa = get_int(from, "numa")};
         GET_TEXT(from, "device", id);
         for (size_t p = 0; id[0] && p < s->topo->physical_count; p++)
             if (!strcmp(id, s->topo->physicals[p].id))
                 m->physical = (int)p;
+        const char *pair = json_string_value(json_object_get(from, "handle"));
+        unsigned platform = 0, device = 0;
+        if (pair && sscanf(pair, "%u:%u", &platform, &device) == 2)
+            for (size_t h = 0; h < s->topo->handle_count; h++)
+                if (s->topo->handles[h].platform == platform &&
+                    s->topo->handles[h].device == device)
+                    m->handle = (int)h;
+        if (m->handle >= 0 && s->topo->handles[m->handle].physical != m->physical)
+            return bad(s, "bench", i, "its handle is not one of its device");
         if (id[0] && m->physical < 0)
             return bad(s, "bench", i, "a device that is not listed");
         GET_TEXT(from, "what", m->what);

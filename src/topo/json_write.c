@@ -273,6 +273,10 @@ json_t *copse__json_measure(const copse__topo *topo, const copse__measure *m,
         m->physical >= 0
             ? json_string(copse__shown_id(topo, (size_t)m->physical, redact, id))
             : json_null());
+    put(&w, made, "handle",
+        m->handle >= 0 ? json_sprintf("%u:%u", topo->handles[m->handle].platform,
+                                      topo->handles[m->handle].device)
+                       : json_null());
     put(&w, made, "numa", int_or_null(m->numa));
     put(&w, made, "what", json_string(m->what));
     put(&w, made, "path", text_or_null(m->path));

@@ -157,6 +157,7 @@ typedef struct copse__physical {
 /* One figure of a bench. */
 typedef struct copse__measure {
     int physical;  /* index; -1: the host */
+    int handle;    /* index of the handle it was measured through; -1: the host */
     int numa;      /* of a host figure; -1: all */
     char what[24]; /* "h2d", "d2h", "duplex", "launch", "gemm_f32", "host_copy", … */
     char path[24]; /* staging path: "read_pinned", "copy_pinned", "map", "use_host_ptr" */

@@ -18,12 +18,12 @@ size_t copse__balanced_tree(uint32_t n, copse__merge *out) {
     return count;
 }
 
-static const copse__measure *find_measure(const copse__topo *topo, int physical,
+static const copse__measure *find_measure(const copse__topo *topo, int handle,
                                           const char *what, const char *path) {
     const copse__measure *best = NULL;
     for (size_t i = 0; i < topo->measure_count; i++) {
         const copse__measure *m = &topo->measures[i];
-        if (m->physical != physical || strcmp(m->what, what) != 0 || !m->verified ||
+        if (m->handle != handle || strcmp(m->what, what) != 0 || !m->verified ||
             m->devices > 1 || (path && strcmp(m->path, path) != 0))
             continue;
         if (!best || m->median > best->median)
@@ -32,9 +32,9 @@ static const copse__measure *find_measure(const copse__topo *topo, int physical,
     return best;
 }
 
-static double rate(const copse__topo *topo, int physical, const char *what,
+static double rate(const copse__topo *topo, int handle, const char *what,
                    const char *path) {
-    const copse__measure *m = find_measure(topo, physical, what, path);
+    const copse__measure *m = find_measure(topo, handle, what, path);
     return m ? m->median : 0;
 }
 
@@ -48,8 +48,8 @@ static void choose_path(const copse__topo *topo, copse__rank *rank) {
         return;
     }
     for (size_t i = 0; i < COPSE__COUNT(paths); i++) {
-        const copse__measure *down = find_measure(topo, rank->physical, "d2h", paths[i]);
-        const copse__measure *up = find_measure(topo, rank->physical, "h2d", paths[i]);
+        const copse__measure *down = find_measure(topo, rank->handle, "d2h", paths[i]);
+        const copse__measure *up = find_measure(topo, rank->handle, "h2d", paths[i]);
         if (!down || !up || !down->moves || !up->moves ||
             fmin(down->median, up->median) <= best)
             continue;
@@ -57,7 +57,7 @@ static void choose_path(const copse__topo *topo, copse__rank *rank) {
         copse__put(rank->path, sizeof rank->path, "%s", paths[i]);
         rank->down = down->median;
         rank->up = up->median;
-        rank->duplex = rate(topo, rank->physical, "duplex", paths[i]);
+        rank->duplex = rate(topo, rank->handle, "duplex", paths[i]);
     }
 }
 
@@ -74,12 +74,15 @@ static const copse__handle *handle_of(const copse__topo *topo,
 static void fill_rank(const copse__topo *topo, copse__rank *rank,
                       const copse__device_choice *choice) {
     const copse__handle *h = handle_of(topo, choice);
-    *rank = (copse__rank){.choice = *choice, .physical = -1, .weight = choice->weight};
+    *rank = (copse__rank){
+        .choice = *choice, .physical = -1, .handle = -1, .weight = choice->weight};
     rank->mapped = !h || h->unified == 1;
-    if (h)
+    if (h) {
         rank->physical = h->physical;
+        rank->handle = (int)(h - topo->handles);
+    }
     if (rank->weight <= 0 && h)
-        rank->weight = rate(topo, h->physical, "gemm_f32", NULL) /
+        rank->weight = rate(topo, rank->handle, "gemm_f32", NULL) /
                        (choice->part_count ? choice->part_count : 1);
     choose_path(topo, rank);
 }

@@ -19,6 +19,7 @@ size_t copse__balanced_tree(uint32_t n, copse__merge *out);
 /* One replica's place in a run. */
 typedef struct copse__rank {
     copse__device_choice choice;
+    int handle;   /* index of its handle; -1: the host backend */
     int physical; /* index in the topology; -1: the host backend */
     double
         weight; /* for the split of a batch: of the selector, or measured GFLOP/s; 0: none

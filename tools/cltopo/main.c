@@ -56,9 +56,9 @@ static int run_command(session *s) {
     static const struct {
         const char *name;
         int (*run)(session *);
-    } runs[] = {{"tree", run_tree},    {"list", run_list},   {"matrix", run_matrix},
-                {"plan", run_plan},    {"check", run_check}, {"diff", run_diff},
-                {"doctor", run_doctor}};
+    } runs[] = {{"tree", run_tree}, {"list", run_list},    {"matrix", run_matrix},
+                {"plan", run_plan}, {"bench", run_bench},  {"check", run_check},
+                {"diff", run_diff}, {"doctor", run_doctor}};
     if (s->options->labels)
         return run_labels(s);
     /* Requirements alone are a check. */

@@ -20,6 +20,7 @@ static const command_entry commands[] = {
     {"matrix", "", "how near each two devices are, and the CPUs near each"},
     {"plan", "",
      "ranks, reduction tree, shards and the modelled limit of a training run"},
+    {"bench", "", "measure transfers, launches, arithmetic and memory of each device"},
     {"check", "", "test the requirements; without any, that a device can be used"},
     {"diff", "A B", "what differs between two saved reports"},
     {"doctor", "",
