@@ -408,56 +408,93 @@ static void warn_broken(copse__topo *topo, uint64_t limit_ns) {
     }
 }
 
-copse_status copse__ask_drivers(copse__topo *topo, const copse__topo_options *options,
-                                copse_error *err) {
-    uint64_t limit_ns = options->timeout_ns ? options->timeout_ns : DEFAULT_TIMEOUT_NS;
-    copse_status status = copse__icds_list(topo, err);
+struct copse__asking {
+    copse__topo *topo;
+    const copse__topo_options *options;
+    uint64_t limit_ns;
+    bool here; /* in this process, in the second step */
+    child all; /* asks all drivers together */
+};
+
+copse_status copse__ask_begin(copse__asking **out, copse__topo *topo,
+                              const copse__topo_options *options, copse_error *err) {
+    copse__asking *asking = NULL;
+    *out = NULL;
+    copse_status status = copse__calloc(&asking, 1, sizeof *asking, err);
     if (status != COPSE_OK)
         return status;
-    if (options->isolate == COPSE__ISOLATE_NONE)
-        return probe_here(topo, err);
-    if (drivers_loaded(topo)) {
+    asking->topo = topo;
+    asking->options = options;
+    asking->limit_ns = options->timeout_ns ? options->timeout_ns : DEFAULT_TIMEOUT_NS;
+    asking->all.output = -1;
+    COPSE__TRY(copse__icds_list(topo, err), out);
+    asking->here = options->isolate == COPSE__ISOLATE_NONE;
+    if (!asking->here && drivers_loaded(topo)) {
+        asking->here = true;
         copse__topo_warn(topo, "NOT_ISOLATED",
                          "an OpenCL driver was loaded before: asked in this process");
-        return probe_here(topo, err);
     }
-    child all = {.output = -1}, alone[COPSE__MAX_ICDS];
-    child *every[COPSE__MAX_ICDS + 1] = {&all};
+    if (!asking->here)
+        status = start(&asking->all, topo, err);
+out:
+    if (status != COPSE_OK) {
+        discard(&asking->all);
+        free(asking);
+        return status;
+    }
+    *out = asking;
+    return COPSE_OK;
+}
+
+/* Waits for the common probe; where it is broken or slow, for each driver alone too. */
+static copse_status ask_children(copse__asking *asking, child *alone, copse_error *err) {
+    copse__topo *topo = asking->topo;
+    child *all = &asking->all, *every[COPSE__MAX_ICDS + 1] = {all};
+    bool each = asking->options->each_icd;
+    uint64_t limit_ns = asking->limit_ns;
     size_t count = 1;
-    for (size_t i = 0; i < COPSE__MAX_ICDS; i++)
-        alone[i] = (child){.output = -1};
-    COPSE__TRY(start(&all, topo, err), out);
-    if (!options->each_icd)
-        wait_all(every, 1, &all, HEDGE_NS < limit_ns ? HEDGE_NS : limit_ns);
-    if (!answered(&all) || options->each_icd) {
-        /* Broken or slow: find out which one, all at once. The common probe goes on, if
-         * it only was slow. */
-        if (all.timed_out) {
-            discard(&all);
-            COPSE__TRY(start(&all, topo, err), out);
+    copse_status status = COPSE_OK;
+    if (!each)
+        wait_all(every, 1, all, HEDGE_NS < limit_ns ? HEDGE_NS : limit_ns);
+    if (!answered(all) || each) {
+        /* Find out which one, all at once. The common probe goes on, if it only was slow. */
+        if (all->timed_out) {
+            discard(all);
+            COPSE__TRY(start(all, topo, err), out);
         }
         for (size_t i = 0; i < topo->icd_count; i++) {
             COPSE__TRY(start_alone(&alone[i], topo, i, err), out);
             every[count++] = &alone[i];
         }
-        wait_all(every, count, options->each_icd ? NULL : &all, limit_ns);
+        wait_all(every, count, each ? NULL : all, limit_ns);
     }
-    if (answered(&all)) {
-        COPSE__TRY(take(topo, all.probe, err), out);
-        judge_together(topo, all.probe);
-        if (options->each_icd)
-            for (size_t i = 0; i < topo->icd_count; i++)
-                judge_alone(&topo->icds[i], i, &alone[i]);
+    if (answered(all)) {
+        COPSE__TRY(take(topo, all->probe, err), out);
+        judge_together(topo, all->probe);
+        for (size_t i = 0; each && i < topo->icd_count; i++)
+            judge_alone(&topo->icds[i], i, &alone[i]);
     } else {
-        stop(&all);
+        stop(all);
         for (size_t i = 0; i < topo->icd_count; i++)
             judge_alone(&topo->icds[i], i, &alone[i]);
         COPSE__TRY(settle(topo, limit_ns, err), out);
     }
     warn_broken(topo, limit_ns);
 out:
-    discard(&all);
-    for (size_t i = 0; i < topo->icd_count; i++)
+    return status;
+}
+
+copse_status copse__ask_finish(copse__asking *asking, bool wanted, copse_error *err) {
+    child alone[COPSE__MAX_ICDS];
+    copse_status status = COPSE_OK;
+    for (size_t i = 0; i < COPSE__MAX_ICDS; i++)
+        alone[i] = (child){.output = -1};
+    if (wanted)
+        status = asking->here ? probe_here(asking->topo, err)
+                              : ask_children(asking, alone, err);
+    discard(&asking->all);
+    for (size_t i = 0; i < COPSE__MAX_ICDS; i++)
         discard(&alone[i]);
+    free(asking);
     return status;
 }

@@ -257,10 +257,17 @@ const char *copse__type_bit_name(unsigned bit);
 /* Replaces what is not UTF-8 by `?`, in place. */
 void copse__clean_utf8(char *text);
 
-/* probe_hwloc.c: fills nodes, cpus_allowed, from this machine (xml NULL) or a saved one. In
- * the latter case the handles too, from the OpenCL objects that the file has. */
+/* probe_hwloc.c: fills nodes, cpus_allowed, from this machine (xml NULL) or a saved one of
+ * `bytes` characters; place names it in messages. In the latter case the handles too, from
+ * the OpenCL objects that it has. */
 COPSE_CHECKED copse_status copse__read_machine(copse__topo *topo, const char *xml,
+                                               size_t bytes, const char *place,
                                                copse_error *err);
+
+/* topo.c: copse__topo_open of a saved hwloc topology that is in memory. */
+COPSE_CHECKED copse_status copse__topo_from_xml(copse__topo **out, const char *xml,
+                                                size_t bytes, const char *place,
+                                                copse_error *err);
 
 /* path.c: how near two nodes are. A worse path is the greater number. */
 typedef enum copse__path_kind {
@@ -291,10 +298,15 @@ COPSE_CHECKED copse_status copse__icds_folder(char **out, const copse__topo *top
                                               const bool *keep, copse_error *err);
 void copse__icds_folder_remove(const char *folder);
 
-/* isolate.c: asks the drivers, in children or not; fills icds, platforms, handles. */
-COPSE_CHECKED copse_status copse__ask_drivers(copse__topo *topo,
-                                              const copse__topo_options *options,
-                                              copse_error *err);
+/* isolate.c: asks the drivers, in children or not, and fills icds, platforms and handles. In
+ * two steps, so that the machine is read while the drivers think. _finish frees asking and
+ * is called in any case; wanted false: nobody cares for the answers any more. */
+typedef struct copse__asking copse__asking;
+COPSE_CHECKED copse_status copse__ask_begin(copse__asking **out, copse__topo *topo,
+                                            const copse__topo_options *options,
+                                            copse_error *err);
+COPSE_CHECKED copse_status copse__ask_finish(copse__asking *asking, bool wanted,
+                                             copse_error *err);
 
 /* What a probe found, of fixed size so that a child can fill it in shared memory. */
 typedef struct copse__probe_handle {

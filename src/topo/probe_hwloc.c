@@ -267,17 +267,17 @@ static void lower_version(char *text, size_t bytes) {
         at[sizeof mark - 3] = '2';
 }
 
-static copse_status set_source(reader *r, const char *xml, char **buffer,
-                               copse_error *err) {
-    size_t bytes = 0;
-    if (!xml)
-        return COPSE_OK;
-    copse_status status = copse__file_read(buffer, &bytes, xml, XML_LIMIT, err);
+static copse_status set_source(reader *r, const char *xml, size_t bytes,
+                               const char *place, char **buffer, copse_error *err) {
+    if (bytes >= XML_LIMIT)
+        return copse__fail(err, COPSE_FORMAT, 0, place, "larger than any topology is");
+    copse_status status = copse__calloc(buffer, bytes + 1, 1, err);
     if (status != COPSE_OK)
         return status;
+    memcpy(*buffer, xml, bytes);
     lower_version(*buffer, bytes);
     if (hwloc_topology_set_xmlbuffer(r->machine, *buffer, (int)bytes + 1) != 0)
-        return copse__fail(err, COPSE_FORMAT, errno, xml,
+        return copse__fail(err, COPSE_FORMAT, errno, place,
                            "hwloc cannot read it: is it a topology saved by lstopo?");
     return COPSE_OK;
 }
@@ -383,7 +383,8 @@ static copse_status read_all(reader *r, bool with_opencl, copse_error *err) {
     return order_nodes(topo, err);
 }
 
-copse_status copse__read_machine(copse__topo *topo, const char *xml, copse_error *err) {
+copse_status copse__read_machine(copse__topo *topo, const char *xml, size_t bytes,
+                                 const char *place, copse_error *err) {
     reader r = {.topo = topo};
     char *buffer = NULL;
     copse_status status = COPSE_OK;
@@ -401,9 +402,10 @@ copse_status copse__read_machine(copse__topo *topo, const char *xml, copse_error
                                    HWLOC_TYPE_FILTER_KEEP_ALL);
     hwloc_topology_set_type_filter(r.machine, HWLOC_OBJ_OS_DEVICE,
                                    HWLOC_TYPE_FILTER_KEEP_ALL);
-    COPSE__TRY(set_source(&r, xml, &buffer, err), out);
+    if (xml)
+        COPSE__TRY(set_source(&r, xml, bytes, place, &buffer, err), out);
     if (hwloc_topology_load(r.machine) != 0) {
-        status = xml ? copse__fail(err, COPSE_FORMAT, errno, xml,
+        status = xml ? copse__fail(err, COPSE_FORMAT, errno, place,
                                    "hwloc cannot read it: is it a topology saved by "
                                    "lstopo?")
                      : copse__fail(err, COPSE_UNSUPPORTED, errno, NULL,

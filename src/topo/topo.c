@@ -111,47 +111,93 @@ static void warn_unknown(copse__topo *topo) {
     warn_silent(topo);
 }
 
+/* What is the same for this machine and a saved one: whose is what, and where. */
+static copse_status join_parts(copse__topo *topo, copse_error *err) {
+    for (size_t i = 0; i < topo->handle_count; i++)
+        copse__handle_set_tag(&topo->handles[i]);
+    copse_status status = copse__identify(topo, err);
+    return status == COPSE_OK ? copse__locate(topo, err) : status;
+}
+
+/* hwloc reads the machine while the drivers answer: both take their time. */
+static copse_status read_this_machine(copse__topo *topo,
+                                      const copse__topo_options *options,
+                                      copse_error *err) {
+    copse__asking *asking = NULL;
+    describe_host(topo);
+    copse_status status = copse__ask_begin(&asking, topo, options, err);
+    if (status != COPSE_OK)
+        return status;
+    status = copse__read_machine(topo, NULL, 0, NULL, err);
+    copse_error second;
+    copse_status asked = copse__ask_finish(asking, status == COPSE_OK, &second);
+    if (status == COPSE_OK && asked != COPSE_OK) {
+        if (err)
+            *err = second;
+        status = asked;
+    }
+    if (status == COPSE_OK)
+        status = join_parts(topo, err);
+    if (status == COPSE_OK)
+        warn_unknown(topo);
+    return status;
+}
+
+static copse_status new_topo(copse__topo **out, copse_error *err) {
+    copse_status status = copse__calloc(out, 1, sizeof **out, err);
+    if (status == COPSE_OK)
+        (*out)->container = -1;
+    return status;
+}
+
+copse_status copse__topo_from_xml(copse__topo **out, const char *xml, size_t bytes,
+                                  const char *place, copse_error *err) {
+    copse_status status = new_topo(out, err);
+    if (status != COPSE_OK)
+        return status;
+    (*out)->replayed = true;
+    status = copse__read_machine(*out, xml, bytes, place, err);
+    if (status == COPSE_OK)
+        status = join_parts(*out, err);
+    if (status != COPSE_OK) {
+        copse__topo_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+static copse_status open_xml(copse__topo **out, const char *path, copse_error *err) {
+    char *text = NULL;
+    size_t bytes = 0;
+    copse_status status = copse__file_read(&text, &bytes, path, (size_t)64 << 20, err);
+    if (status == COPSE_OK)
+        status = copse__topo_from_xml(out, text, bytes, path, err);
+    free(text);
+    return status;
+}
+
 copse_status copse__topo_open(copse__topo **out, const copse__topo_options *options,
                               copse_error *err) {
     static const copse__topo_options defaults = {0};
-    copse__topo *topo = NULL;
     *out = NULL;
-    copse_status status = copse__calloc(&topo, 1, sizeof *topo, err);
-    if (status != COPSE_OK)
-        return status;
     if (!options)
         options = &defaults;
-    if (options->input_json && options->hwloc_xml) {
-        status = copse__fail(err, COPSE_INVALID, 0, NULL,
-                             "a saved report and a saved hwloc topology are two "
-                             "machines: give one of them");
-        goto out;
-    }
-    topo->container = -1;
-    if (options->input_json) {
-        topo->replayed = true;
-        COPSE__TRY(copse__json_read(topo, options->input_json, err), out);
-        goto out;
-    }
-    if (options->hwloc_xml) {
-        topo->replayed = true;
-        COPSE__TRY(copse__read_machine(topo, options->hwloc_xml, err), out);
-    } else {
-        describe_host(topo);
-        COPSE__TRY(copse__ask_drivers(topo, options, err), out);
-        COPSE__TRY(copse__read_machine(topo, NULL, err), out);
-    }
-    for (size_t i = 0; i < topo->handle_count; i++)
-        copse__handle_set_tag(&topo->handles[i]);
-    COPSE__TRY(copse__identify(topo, err), out);
-    COPSE__TRY(copse__locate(topo, err), out);
-    if (!topo->replayed)
-        warn_unknown(topo);
-out:
+    if (options->input_json && options->hwloc_xml)
+        return copse__fail(err, COPSE_INVALID, 0, NULL,
+                           "a saved report and a saved hwloc topology are two machines: "
+                           "give one of them");
+    if (options->hwloc_xml)
+        return open_xml(out, options->hwloc_xml, err);
+    copse_status status = new_topo(out, err);
     if (status != COPSE_OK)
-        copse__topo_close(topo);
-    else
-        *out = topo;
+        return status;
+    (*out)->replayed = options->input_json != NULL;
+    status = options->input_json ? copse__json_read(*out, options->input_json, err)
+                                 : read_this_machine(*out, options, err);
+    if (status != COPSE_OK) {
+        copse__topo_close(*out);
+        *out = NULL;
+    }
     return status;
 }
 
