@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -74,10 +73,6 @@ static void work(const job *j, copse__bench_result *to) {
     to->finished = 1;
 }
 
-static void leave_at_once(void) {
-    _exit(EXIT_FAILURE);
-}
-
 /* Waits for the child at most limit_s; what it measured until then counts. */
 static void watch(pid_t pid, double limit_s, copse__bench_result *to) {
     uint64_t start = copse__now_ns();
@@ -91,6 +86,7 @@ static void watch(pid_t pid, double limit_s, copse__bench_result *to) {
             return;
         }
         if ((double)(copse__now_ns() - start) / 1e9 > limit_s) {
+            kill(-pid, SIGKILL);
             kill(pid, SIGKILL);
             while (waitpid(pid, &how, 0) < 0 && errno == EINTR) {
             }
@@ -113,13 +109,8 @@ static void run_job(const job *j, copse__bench_result *to, double limit_s) {
         return;
     }
     if (pid == 0) {
-        static const int fatal[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL};
-        for (size_t i = 0; i < COPSE__COUNT(fatal); i++)
-            signal(fatal[i], SIG_DFL);
-        atexit(leave_at_once);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() == parent)
-            work(j, to);
+        copse__child_begin(parent, -1);
+        work(j, to);
         _exit(0);
     }
     watch(pid, limit_s, to);

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -33,32 +30,6 @@ typedef struct child {
     int wait_status;
 } child;
 
-/* A driver that calls exit() must not run the handlers and flush the files of the program
- * that this process is a copy of. */
-static void leave_at_once(void) {
-    _exit(EXIT_FAILURE);
-}
-
-static void become_quiet(int output) {
-    atexit(leave_at_once);
-    static const int fatal[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE,  SIGILL,
-                                SIGTERM, SIGINT, SIGHUP,  SIGPIPE, SIGTRAP};
-    for (size_t i = 0; i < COPSE__COUNT(fatal); i++)
-        signal(fatal[i], SIG_DFL);
-    sigset_t none;
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    int nothing = open("/dev/null", O_RDONLY);
-    if (nothing >= 0)
-        dup2(nothing, STDIN_FILENO);
-    if (output >= 0) {
-        dup2(output, STDOUT_FILENO);
-        dup2(output, STDERR_FILENO);
-    }
-}
-
 static copse_status start(child *made, const copse__topo *topo, copse_error *err) {
     made->running = false;
     made->probe = mmap(NULL, sizeof *made->probe, PROT_READ | PROT_WRITE,
@@ -76,10 +47,7 @@ static copse_status start(child *made, const copse__topo *topo, copse_error *err
                            "cannot start a process that asks the OpenCL drivers: %s",
                            strerror(errno));
     if (made->pid == 0) {
-        setpgid(0, 0);
-        become_quiet(made->output);
-        if (getppid() != parent)
-            _exit(1);
+        copse__child_begin(parent, made->output);
         if (made->folder)
             setenv("OCL_ICD_VENDORS", made->folder, 1);
         copse__probe_opencl(made->probe, topo, made->folder ? made->only : NULL);

@@ -6,6 +6,7 @@
  * signed fields, 0 in counts and sizes, "" in texts. */
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "topo/topo.h"
 
@@ -263,6 +264,17 @@ void copse__clean_utf8(char *text);
 COPSE_CHECKED copse_status copse__read_machine(copse__topo *topo, const char *xml,
                                                size_t bytes, const char *place,
                                                copse_error *err);
+
+/* read_xml.c: copse__read_machine of a saved topology, by a child process: hwloc may crash
+ * on a damaged file. */
+COPSE_CHECKED copse_status copse__read_xml(copse__topo *topo, const char *xml,
+                                           size_t bytes, const char *place,
+                                           copse_error *err);
+
+/* child.c: what a forked child does first. Its signals, handlers and input are its own, its
+ * output goes to the descriptor (-1: stays), it leaves no core file, ends with its parent,
+ * and never runs the exit handlers of the program it is a copy of. */
+void copse__child_begin(pid_t parent, int output);
 
 /* topo.c: copse__topo_open of a saved hwloc topology that is in memory. */
 COPSE_CHECKED copse_status copse__topo_from_xml(copse__topo **out, const char *xml,

@@ -156,7 +156,7 @@ copse_status copse__topo_from_xml(copse__topo **out, const char *xml, size_t byt
     if (status != COPSE_OK)
         return status;
     (*out)->replayed = true;
-    status = copse__read_machine(*out, xml, bytes, place, err);
+    status = copse__read_xml(*out, xml, bytes, place, err);
     if (status == COPSE_OK)
         status = join_parts(*out, err);
     if (status != COPSE_OK) {
