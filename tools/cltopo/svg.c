@@ -487,11 +487,12 @@ static void draw_sum(picture *p) {
         double up = base - 34 * (double)(m->level + 1);
         double middle = (x[m->into] + x[m->from]) / 2;
         copse__text_add(&p->body,
-                        "<path d=\"M%.1f %.1f V%.1f H%.1f V%.1f\" class=\"sum\"/>\n"
+                        "<path d=\"M%.1f %.1f V%.1f H%.1f V%.1f\" class=\"sum\"/>\n",
+                        x[m->into], y[m->into], up, x[m->from], y[m->from]);
+        copse__text_add(&p->marks,
                         "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"8\" class=\"plus\"/>\n"
                         "<text x=\"%.1f\" y=\"%.1f\" class=\"plustext\">+</text>\n",
-                        x[m->into], y[m->into], up, x[m->from], y[m->from], middle, up,
-                        middle, up + 4.5);
+                        middle, up, middle, up + 4.5);
         x[m->into] = middle;
         y[m->into] = up;
     }
