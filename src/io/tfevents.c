@@ -86,8 +86,8 @@ static copse_status open_file(copse__tfevents *writer, const char *folder,
                                          "cannot write it: %s", strerror(errno));
 }
 
-copse_status copse__tfevents_open(copse__tfevents **out, const char *folder, bool resumed,
-                                  int64_t step, copse_error *err) {
+copse_status copse__tfevents_open(copse__tfevents **out, const char *folder, int64_t step,
+                                  copse_error *err) {
     *out = NULL;
     copse__tfevents *writer;
     copse_status status = copse__calloc(&writer, 1, sizeof *writer, err);
@@ -101,14 +101,13 @@ copse_status copse__tfevents_open(copse__tfevents **out, const char *folder, boo
     event.file_version = version;
     COPSE__TRY(open_file(writer, folder, err), fail);
     COPSE__TRY(write_event(writer, &event, err), fail);
-    if (resumed) {
-        Copse__Events__SessionLog start = COPSE__EVENTS__SESSION_LOG__INIT;
-        start.status = 1;
-        event.step = step;
-        event.what_case = COPSE__EVENTS__EVENT__WHAT_SESSION_LOG;
-        event.session_log = &start;
-        COPSE__TRY(write_event(writer, &event, err), fail);
-    }
+    /* The first session too: TensorBoard takes only the second start for a restart. */
+    Copse__Events__SessionLog start = COPSE__EVENTS__SESSION_LOG__INIT;
+    start.status = 1;
+    event.step = step;
+    event.what_case = COPSE__EVENTS__EVENT__WHAT_SESSION_LOG;
+    event.session_log = &start;
+    COPSE__TRY(write_event(writer, &event, err), fail);
     *out = writer;
     return COPSE_OK;
 fail:

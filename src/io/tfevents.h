@@ -14,11 +14,11 @@
  * ones. Not thread-safe. Every function that takes a writer allows NULL: no file. */
 typedef struct copse__tfevents copse__tfevents;
 
-/* A new file FOLDER/events.out.tfevents.TIME.HOST.PROCESS.N; the folder is made. A run that was
- * resumed gives the step it goes on from: TensorBoard then forgets the points behind it that an
- * earlier file holds. */
-copse_status copse__tfevents_open(copse__tfevents **out, const char *folder, bool resumed,
-                                  int64_t step, copse_error *err);
+/* A new file FOLDER/events.out.tfevents.TIME.HOST.PROCESS.N; the folder is made. step is where the
+ * session starts: 0, or where a resumed run goes on. TensorBoard then forgets the points from
+ * there on that earlier files of the folder hold. */
+copse_status copse__tfevents_open(copse__tfevents **out, const char *folder, int64_t step,
+                                  copse_error *err);
 void copse__tfevents_close(copse__tfevents *writer);
 
 /* Keras' tags: "epoch_loss" at step = epoch (from 0), "batch_loss" at step = batch. */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "io/jsonl.h"
+#include "train/board.h"
 #include "train/import_trainer.h"
 #include "train/run_plan.h"
 #include "train/saver.h"
@@ -23,6 +24,7 @@ struct copse__run {
     bool resume, replanned;
     copse__trainer *trainer;
     copse__jsonl *log;
+    copse__board *board;
     copse__saver *saver; /* NULL: no checkpoints are wanted */
     uint64_t start_ns, saved_ns;
     uint64_t saved_step;
@@ -86,6 +88,7 @@ void copse__run_close(copse__run *run) {
         return;
     copse__saver_close(run->saver);
     copse__jsonl_close(run->log);
+    copse__board_close(run->board);
     copse__checkpoint_free(run->resumed);
     copse__run_plan_free(run->recorded);
     copse__run_folder_close(run->folder);
@@ -232,6 +235,9 @@ copse_status copse__run_start(copse__run *run, copse__trainer *trainer,
     COPSE__TRY(open_log(run, err), out);
     if (run->resumed)
         COPSE__TRY(restore(run, err), out);
+    COPSE__TRY(copse__board_open(&run->board, run->config, copse__run_path(run),
+                                 copse__trainer_position(trainer), err),
+               out);
     COPSE__TRY(open_saver(run, err), out);
     COPSE__TRY(write_description(run, err), out);
     COPSE__TRY(log_start(run, err), out);
@@ -242,6 +248,12 @@ out:
 }
 
 /* ---- Running --------------------------------------------------------------------------- */
+
+/* Nor do curves that cannot be drawn. */
+static void check_board(copse_status status, const copse_error *error) {
+    if (status != COPSE_OK)
+        copse__log(COPSE_LOG_WARN, "%s: %s", error->place, error->text);
+}
 
 /* A log that cannot be written does not end a training. */
 static void end_line(copse__run *run) {
@@ -314,6 +326,8 @@ copse_status copse__run_step(copse__run *run, const copse__progress *now,
                         now->seconds > 0 ? (double)now->rows / now->seconds : 0);
     copse__jsonl_double(run->log, "lr", now->learning_rate);
     end_line(run);
+    copse_error error = {0};
+    check_board(copse__board_step(run->board, now, &error), &error);
     log_save(run, false);
     double minutes = (double)(copse__now_ns() - run->saved_ns) / 60e9;
     bool due = (when->every_steps > 0 && now->step % when->every_steps == 0) ||
@@ -361,6 +375,8 @@ copse_status copse__run_epoch(copse__run *run, const copse__epoch_report *report
     copse__jsonl_double(run->log, "samples_per_s", report->samples_per_s);
     copse__jsonl_double(run->log, "data_wait_seconds", report->data_wait_seconds);
     end_line(run);
+    copse_error error = {0};
+    check_board(copse__board_epoch(run->board, report, run->trainer, &error), &error);
     keep_best(run, report);
     bool due = when->every_epochs > 0 && (report->epoch + 1) % when->every_epochs == 0;
     return due || run->new_best ? save(run, err) : COPSE_OK;

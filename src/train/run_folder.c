@@ -91,19 +91,22 @@ static copse_status list_steps(const char *path, step_list *out, copse_error *er
     return status;
 }
 
-/* The step that `latest` or `best` names; false where it does not (yet). */
-static bool read_pointer(const char *path, const char *pointer, uint64_t *step) {
+/* The step that `latest` or `best` names; *found is false where it does not (yet). */
+static copse_status read_pointer(const char *path, const char *pointer, bool *found,
+                                 uint64_t *step, copse_error *err) {
     char *file = NULL, *text = NULL;
     size_t bytes = 0;
-    bool found = false;
-    if (copse__path_join(&file, path, pointer, NULL) == COPSE_OK &&
-        copse__file_read(&text, &bytes, file, 256, NULL) == COPSE_OK) {
+    *found = false;
+    copse_status status = copse__path_join(&file, path, pointer, err);
+    if (status == COPSE_OK)
+        status = copse__file_read(&text, &bytes, file, 256, err);
+    if (status == COPSE_OK) {
         text[strcspn(text, "\r\n")] = '\0';
-        found = parse_step(text, step);
+        *found = parse_step(text, step);
     }
     free(text);
     free(file);
-    return found;
+    return status == COPSE_NOMEM ? status : COPSE_OK;
 }
 
 static copse_status write_pointer(const copse__run_folder *folder, const char *pointer,
@@ -115,16 +118,18 @@ static copse_status write_pointer(const copse__run_folder *folder, const char *p
 
 /* ---- Opening ---- */
 
-static bool holds_run(const char *path) {
+static copse_status holds_run(const char *path, bool *out, copse_error *err) {
     static const char *const signs[] = {"config.yaml", "plan.json", "log.jsonl", LATEST};
-    bool found = false;
-    for (size_t i = 0; i < COPSE__COUNT(signs) && !found; i++) {
+    copse_status status = COPSE_OK;
+    *out = false;
+    for (size_t i = 0; i < COPSE__COUNT(signs) && !*out && status == COPSE_OK; i++) {
         char *file = NULL;
-        if (copse__path_join(&file, path, signs[i], NULL) == COPSE_OK)
-            found = copse__file_exists(file);
+        status = copse__path_join(&file, path, signs[i], err);
+        if (status == COPSE_OK)
+            *out = copse__file_exists(file);
         free(file);
     }
-    return found;
+    return status;
 }
 
 /* A folder nobody has yet: with a number behind the date where the date is taken. */
@@ -220,6 +225,7 @@ copse_status copse__run_folder_open(copse__run_folder **out,
                                     copse_error *err) {
     *out = NULL;
     copse__run_folder *folder;
+    bool held;
     copse_status status = copse__calloc(&folder, 1, sizeof *folder, err);
     if (status != COPSE_OK)
         return status;
@@ -228,7 +234,8 @@ copse_status copse__run_folder_open(copse__run_folder **out,
         COPSE__TRY(make_new(options, &folder->path, err), fail);
     } else {
         COPSE__TRY(copse__strdup(&folder->path, options->path, err), fail);
-        if (options->resume && !holds_run(options->path)) {
+        COPSE__TRY(holds_run(folder->path, &held, err), fail);
+        if (options->resume && !held) {
             status = copse__fail(err, COPSE_INVALID, 0, options->path,
                                  "there is no run in it to resume");
             goto fail;
@@ -236,7 +243,8 @@ copse_status copse__run_folder_open(copse__run_folder **out,
         COPSE__TRY(copse__make_folders(options->path, err), fail);
     }
     COPSE__TRY(lock_folder(folder, err), fail);
-    if (!options->resume && holds_run(folder->path)) {
+    COPSE__TRY(holds_run(folder->path, &held, err), fail);
+    if (!options->resume && held) {
         status =
             copse__fail(err, COPSE_INVALID, 0, folder->path,
                         "it holds a run already; continue that one with --resume, or "
@@ -284,8 +292,11 @@ copse_status copse__run_folder_put(const copse__run_folder *folder, const char *
 static void prune(const copse__run_folder *folder, uint64_t saved, uint64_t keep) {
     step_list list;
     uint64_t best = UINT64_MAX, stays = 0;
-    bool has_best = read_pointer(folder->path, BEST, &best);
-    if (keep == 0 || list_steps(folder->path, &list, NULL) != COPSE_OK)
+    bool has_best;
+    /* Where it is not known which is the best, nothing is removed this time. */
+    if (keep == 0 ||
+        read_pointer(folder->path, BEST, &has_best, &best, NULL) != COPSE_OK ||
+        list_steps(folder->path, &list, NULL) != COPSE_OK)
         return;
     for (size_t i = 0; i < list.count; i++) {
         char name[NAME_BYTES];
@@ -338,9 +349,12 @@ copse_status copse__run_folder_find(const char *path, copse__which_checkpoint wh
     const char *pointer = which == COPSE__CHECKPOINT_BEST ? BEST : LATEST;
     uint64_t step;
     step_list list = {0};
-    copse_status status = COPSE_OK;
+    bool found;
     *out = NULL;
-    if (read_pointer(path, pointer, &step)) {
+    copse_status status = read_pointer(path, pointer, &found, &step, err);
+    if (status != COPSE_OK)
+        return status;
+    if (found) {
         status = join_step(path, step, out, err);
         if (status != COPSE_OK || copse__file_exists(*out))
             return status;

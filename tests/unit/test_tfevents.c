@@ -57,18 +57,19 @@ static void free_events(events *found) {
 
 START_TEST(test_scalars_are_in_the_layout_of_version_2) {
     copse__tfevents *writer;
-    ASSERT_OK(
-        copse__tfevents_open(&writer, in_folder(folder, "train"), false, 0, &error));
+    ASSERT_OK(copse__tfevents_open(&writer, in_folder(folder, "train"), 0, &error));
     ASSERT_OK(copse__tfevents_scalar(writer, "epoch_loss", 3, 0.5, &error));
     ASSERT_OK(copse__tfevents_scalar(writer, "epoch_loss", 4, NAN, &error));
     copse__tfevents_close(writer);
     events found = read_events();
-    ck_assert_uint_eq(found.count, 3);
+    ck_assert_uint_eq(found.count, 4);
     ck_assert_int_eq(found.items[0]->what_case, COPSE__EVENTS__EVENT__WHAT_FILE_VERSION);
     ck_assert_str_eq(found.items[0]->file_version, "brain.Event:2");
-    const Copse__Events__SummaryValue *value = found.items[1]->summary->value[0];
-    ck_assert_int_eq(found.items[1]->step, 3);
-    ck_assert_double_gt(found.items[1]->wall_time, 1.6e9);
+    ck_assert_int_eq(found.items[1]->what_case, COPSE__EVENTS__EVENT__WHAT_SESSION_LOG);
+    ck_assert_int_eq(found.items[1]->step, 0);
+    const Copse__Events__SummaryValue *value = found.items[2]->summary->value[0];
+    ck_assert_int_eq(found.items[2]->step, 3);
+    ck_assert_double_gt(found.items[2]->wall_time, 1.6e9);
     ck_assert_str_eq(value->tag, "epoch_loss");
     ck_assert_str_eq(value->metadata->plugin_data->plugin_name, "scalars");
     ck_assert_int_eq(value->metadata->data_class, 1);
@@ -76,14 +77,14 @@ START_TEST(test_scalars_are_in_the_layout_of_version_2) {
     ck_assert_ptr_nonnull(value->tensor->tensor_shape);
     ck_assert_uint_eq(value->tensor->tensor_shape->n_dim, 0);
     ck_assert_float_eq(value->tensor->float_val[0], 0.5f);
-    ck_assert(isnan(found.items[2]->summary->value[0]->tensor->float_val[0]));
+    ck_assert(isnan(found.items[3]->summary->value[0]->tensor->float_val[0]));
     free_events(&found);
 }
 END_TEST
 
-START_TEST(test_resumed_file_starts_a_session_at_its_step) {
+START_TEST(test_file_starts_a_session_at_its_step) {
     copse__tfevents *writer;
-    ASSERT_OK(copse__tfevents_open(&writer, in_folder(folder, "train"), true, 7, &error));
+    ASSERT_OK(copse__tfevents_open(&writer, in_folder(folder, "train"), 7, &error));
     copse__tfevents_close(writer);
     events found = read_events();
     ck_assert_uint_eq(found.count, 2);
@@ -98,14 +99,13 @@ START_TEST(test_histogram_counts_every_finite_value_once) {
     float values[] = {-1, 2, 0.5f, NAN, INFINITY, -INFINITY, 2, 0.5f};
     const float constant[] = {3, 3, 3};
     copse__tfevents *writer;
-    ASSERT_OK(
-        copse__tfevents_open(&writer, in_folder(folder, "train"), false, 0, &error));
+    ASSERT_OK(copse__tfevents_open(&writer, in_folder(folder, "train"), 0, &error));
     ASSERT_OK(copse__tfevents_histogram(writer, "w/histogram", 1, values, 8, &error));
     ASSERT_OK(copse__tfevents_histogram(writer, "w/histogram", 2, constant, 3, &error));
     ASSERT_OK(copse__tfevents_histogram(writer, "w/histogram", 3, NULL, 0, &error));
     copse__tfevents_close(writer);
     events found = read_events();
-    const Copse__Events__Tensor *tensor = found.items[1]->summary->value[0]->tensor;
+    const Copse__Events__Tensor *tensor = found.items[2]->summary->value[0]->tensor;
     ck_assert_int_eq(tensor->dtype, 2);
     ck_assert_int_eq(tensor->tensor_shape->dim[0]->size, 30);
     ck_assert_int_eq(tensor->tensor_shape->dim[1]->size, 3);
@@ -119,7 +119,7 @@ START_TEST(test_histogram_counts_every_finite_value_once) {
     ck_assert_double_eq(tensor->double_val[3 * 15 + 2], 2); /* 0.5 is the middle */
     ck_assert_double_eq(tensor->double_val[88], 2);
     ck_assert_double_eq(tensor->double_val[89], 2);
-    tensor = found.items[2]->summary->value[0]->tensor;
+    tensor = found.items[3]->summary->value[0]->tensor;
     ck_assert_double_eq(tensor->double_val[87], 3);
     ck_assert_double_eq(tensor->double_val[88], 3);
     ck_assert_double_eq(tensor->double_val[89], 3);
@@ -129,13 +129,13 @@ END_TEST
 
 START_TEST(test_files_of_one_second_differ_and_errors_name_the_file) {
     copse__tfevents *a, *b;
-    ASSERT_OK(copse__tfevents_open(&a, folder, false, 0, &error));
-    ASSERT_OK(copse__tfevents_open(&b, folder, false, 0, &error));
+    ASSERT_OK(copse__tfevents_open(&a, folder, 0, &error));
+    ASSERT_OK(copse__tfevents_open(&b, folder, 0, &error));
     copse__tfevents_close(a);
     copse__tfevents_close(b);
     write_file(in_folder(folder, "file"), "x", 1);
-    ASSERT_FAILS(COPSE_IO, copse__tfevents_open(&a, in_folder(folder, "file/train"),
-                                                false, 0, &error));
+    ASSERT_FAILS(COPSE_IO,
+                 copse__tfevents_open(&a, in_folder(folder, "file/train"), 0, &error));
     ck_assert_ptr_null(a);
     ASSERT_OK(copse__tfevents_scalar(NULL, "x", 0, 0, &error));
     copse__tfevents_close(NULL);
@@ -154,7 +154,7 @@ static void add(Suite *suite, const char *name, const TTest *function) {
 int main(void) {
     Suite *suite = suite_create("tfevents");
     ADD(test_scalars_are_in_the_layout_of_version_2);
-    ADD(test_resumed_file_starts_a_session_at_its_step);
+    ADD(test_file_starts_a_session_at_its_step);
     ADD(test_histogram_counts_every_finite_value_once);
     ADD(test_files_of_one_second_differ_and_errors_name_the_file);
     return run_suite(suite);
