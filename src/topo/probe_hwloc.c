@@ -16,15 +16,24 @@ typedef struct reader {
     hwloc_topology_t machine;
     size_t capacity;
     bool this_system, full;
+    hwloc_bitmap_t bound; /* the CPUs this process is bound to; NULL: not known */
 } reader;
 
-/* CPUs of a set as "0-7,16-23". */
-static void cpus_text(char *out, size_t capacity, hwloc_const_bitmap_t set) {
+/* Those CPUs of a set that this process may use, as "0-7,16-23". hwloc leaves out what a
+ * container forbids, but not what the affinity mask does. */
+static void cpus_text(const reader *r, char *out, size_t capacity,
+                      hwloc_const_bitmap_t set) {
     char *text = NULL;
+    hwloc_bitmap_t both = NULL;
     out[0] = '\0';
+    if (set && r->bound && (both = hwloc_bitmap_alloc()) != NULL) {
+        hwloc_bitmap_and(both, set, r->bound);
+        set = both;
+    }
     if (set && hwloc_bitmap_list_asprintf(&text, set) >= 0)
         copse__put(out, capacity, "%s", text);
     free(text);
+    hwloc_bitmap_free(both);
 }
 
 static int add_node(reader *r, copse__node_kind kind, int parent) {
@@ -244,7 +253,7 @@ static void read_numa(reader *r) {
         copse__node *made = &r->topo->nodes[index];
         made->numa = (int)node->os_index;
         made->memory_bytes = node->attr->numanode.local_memory;
-        cpus_text(made->cpus, sizeof made->cpus, node->cpuset);
+        cpus_text(r, made->cpus, sizeof made->cpus, node->cpuset);
         hwloc_obj_t package =
             hwloc_get_ancestor_obj_by_type(r->machine, HWLOC_OBJ_PACKAGE, node);
         if (!package && node->cpuset && !hwloc_bitmap_iszero(node->cpuset))
@@ -365,7 +374,7 @@ static copse_status read_all(reader *r, bool with_opencl, copse_error *err) {
         return copse__fail_nomem(err, sizeof(copse__node));
     const char *model = info_of(root, "DMIProductName");
     copse__put(topo->nodes[0].name, sizeof topo->nodes[0].name, "%s", model);
-    cpus_text(topo->cpus_allowed, sizeof topo->cpus_allowed, allowed);
+    cpus_text(r, topo->cpus_allowed, sizeof topo->cpus_allowed, allowed);
     copse__put(topo->nodes[0].cpus, sizeof topo->nodes[0].cpus, "%s", topo->cpus_allowed);
     if (!r->this_system) {
         int count = allowed ? hwloc_bitmap_weight(allowed) : 0;
@@ -413,8 +422,14 @@ copse_status copse__read_machine(copse__topo *topo, const char *xml, size_t byte
         goto out;
     }
     r.this_system = !xml && hwloc_topology_is_thissystem(r.machine);
+    r.bound = r.this_system ? hwloc_bitmap_alloc() : NULL;
+    if (r.bound && hwloc_get_cpubind(r.machine, r.bound, HWLOC_CPUBIND_PROCESS) != 0) {
+        hwloc_bitmap_free(r.bound);
+        r.bound = NULL;
+    }
     status = read_all(&r, xml != NULL, err);
 out:
+    hwloc_bitmap_free(r.bound);
     hwloc_topology_destroy(r.machine);
     free(buffer);
     return status;

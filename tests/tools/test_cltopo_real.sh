@@ -91,12 +91,24 @@ if command -v oclgrind >/dev/null; then
 else
     echo "skipped: Oclgrind is not installed"
 fi
+# Only the CPUs that this process may use count.
+taskset -c 0 "$cltopo" --format json >"$scratch/out" 2>/dev/null
+want 'one CPU' '"cpus_allowed": "0"'
+want 'one CPU' '"cpu_count": 1,'
+# The completion is a script that bash accepts, and completes.
+"$cltopo" --generate bash >"$scratch/completion"
+bash -c ". '$scratch/completion'; COMP_WORDS=(cltopo --form); COMP_CWORD=1; _cltopo
+    [ \"\${COMPREPLY[*]}\" = --format ]" || fail "the completion does not complete --form"
 mkdir "$scratch/none"
 export OCL_ICD_VENDORS=$scratch/none
 run 4 list
 run 0 tree
 run 0 --labels
 want none '^no-opencl$'
+# A machine of which only CPUs are known: places of devices are not, and it says so.
+HWLOC_SYNTHETIC="pack:2 [numa] core:2 pu:2" run 0 tree
+want synthetic 'NUMA node 1 .*CPUs 4-7'
+grep -q 'shows no PCI devices' "$scratch/err" || fail "no warning that there is no PCI"
 [ $ran = 1 ] || exit 77
 [ $failures = 0 ] && echo "all as it should be"
 exit $((failures != 0))

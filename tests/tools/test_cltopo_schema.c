@@ -10,9 +10,11 @@
 #include <string.h>
 
 static int failures;
+static bool quiet;
 
 static void fail(const char *place, const char *what, const char *detail) {
-    printf("FAILED %s: %s %s\n", place, what, detail);
+    if (!quiet)
+        printf("FAILED %s: %s %s\n", place, what, detail);
     failures++;
 }
 
@@ -132,7 +134,9 @@ int main(int argc, char *argv[]) {
     /* A report without anything must not pass. */
     int before = failures;
     json_t *empty = json_object();
-    check(schema, empty, "(an empty report, which has to fail)");
+    quiet = true;
+    check(schema, empty, "an empty report");
+    quiet = false;
     if (failures == before)
         fail("the schema", "accepts an empty report", "");
     else
