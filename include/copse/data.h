@@ -230,6 +230,24 @@ COPSE_API copse_status copse_dataset_split(copse_dataset **out_train,
                                            copse_dataset *whole, double fraction,
                                            copse_error *err) COPSE_CHECKED;
 
+/* The same samples, all decoded and held in memory: reads each once, now, with several threads. A
+ * stream becomes a set that can be indexed; samples that are left out are left out for good. A set
+ * that is in memory already is returned as another handle. memory_limit_bytes as in
+ * copse_data_source. */
+COPSE_API copse_status copse_dataset_cache_memory(copse_dataset **out,
+                                                  copse_dataset *whole,
+                                                  size_t memory_limit_bytes,
+                                                  copse_error *err) COPSE_CHECKED;
+
+/* The same in a file that is mapped into memory: for sets larger than that, and for the next run.
+ * A file that was made from just this source (its options, and every file's path, size and
+ * time) is used as it is; any other, and a damaged one, is built again and replaced at once when it
+ * is whole. *built (may be NULL) says which. Not for callbacks, whose data has no name
+ * (COPSE_INVALID). The file must stay as it is while the dataset is open. */
+COPSE_API copse_status copse_dataset_cache_file(copse_dataset **out, copse_dataset *whole,
+                                                const char *path, bool *built,
+                                                copse_error *err) COPSE_CHECKED;
+
 /* NULL is allowed. */
 COPSE_API void copse_dataset_close(copse_dataset *dataset);
 

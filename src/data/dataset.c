@@ -219,6 +219,12 @@ copse_status copse_dataset_open(copse_dataset **out, const copse_data_source *so
                                    source->label_paths, source->label_path_count, err);
     if (status == COPSE_OK)
         status = openers[source->format](out, source, &files, err);
+    if (status == COPSE_OK)
+        status = copse__dataset_set_key(*out, source, &files, err);
+    if (status != COPSE_OK) {
+        copse_dataset_close(*out);
+        *out = NULL;
+    }
     copse__paths_free(&files.paths);
     copse__paths_free(&files.label_paths);
     return status;

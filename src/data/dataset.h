@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/mem.h"
 #include "data/paths.h"
 
@@ -54,6 +55,10 @@ typedef struct copse__dataset_ops {
                            copse_error *err);
     void (*locate_raw)(const copse_dataset *set, const copse__raw *raw, char *buffer,
                        size_t bytes);
+
+    /* The i-th of the files that samples come from, where the source's paths do not name them
+     * all; NULL after the last. May be NULL. */
+    const char *(*file)(const copse_dataset *set, size_t index);
 } copse__dataset_ops;
 
 struct copse_dataset {
@@ -65,6 +70,8 @@ struct copse_dataset {
     size_t count;                      /* COPSE_COUNT_UNKNOWN: a stream */
     bool resident;                     /* read() is a copy from memory */
     bool skip_errors;                  /* as the source asked */
+    bool has_key; /* key names source and files, for the file cache */
+    copse__hash128 key;
     size_t classes;
     char **class_names; /* classes entries, or NULL */
     void *state;
@@ -85,6 +92,14 @@ copse_status copse__dataset_set_classes(copse_dataset *set, size_t classes,
 
 copse_dataset *copse__dataset_retain(copse_dataset *set);
 
+typedef struct copse__found_files {
+    copse__paths paths, label_paths; /* of a source, expanded */
+} copse__found_files;
+
+/* Sets set->key from everything that decides what the samples are. */
+copse_status copse__dataset_set_key(copse_dataset *set, const copse_data_source *source,
+                                    const copse__found_files *files, copse_error *err);
+
 /* The source's limit, or three quarters of the machine's memory. */
 size_t copse__memory_limit(size_t wanted);
 
@@ -92,11 +107,7 @@ size_t copse__memory_limit(size_t wanted);
 copse_status copse__check_memory(uint64_t bytes, size_t limit, const char *place,
                                  copse_error *err);
 
-/* Opening functions, one a format; paths and label_paths are expanded already. */
-typedef struct copse__found_files {
-    copse__paths paths, label_paths;
-} copse__found_files;
-
+/* Opening functions, one a format. */
 copse_status copse__idx_open(copse_dataset **out, const copse_data_source *source,
                              const copse__found_files *files, copse_error *err);
 copse_status copse__cifar_open(copse_dataset **out, const copse_data_source *source,

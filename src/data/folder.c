@@ -63,9 +63,9 @@ static copse_status list(copse__paths *names, const char *path, copse_error *err
         status = copse__fail(err, COPSE_IO, errno, path, "cannot list the folder: %s",
                              strerror(errno));
     closedir(dir);
-    if (status == COPSE_OK)
+    if (status == COPSE_OK && names->count)
         qsort(names->items, names->count, sizeof *names->items, by_bytes);
-    else
+    if (status != COPSE_OK)
         copse__paths_free(names);
     return status;
 }
@@ -276,8 +276,15 @@ static void folder_close(copse_dataset *set) {
     free(f);
 }
 
-static const copse__dataset_ops folder_ops = {
-    .read = folder_read, .locate = folder_locate, .close = folder_close};
+static const char *folder_file(const copse_dataset *set, size_t index) {
+    const folder *f = set->state;
+    return index < f->count ? f->items[index].path : NULL;
+}
+
+static const copse__dataset_ops folder_ops = {.read = folder_read,
+                                              .locate = folder_locate,
+                                              .close = folder_close,
+                                              .file = folder_file};
 
 /* From the first image that can be decoded. */
 static copse_status find_spec(copse_dataset *set, bool labelled, copse_error *err) {

@@ -64,6 +64,9 @@ copse_status copse_dataset_slice(copse_dataset **out, copse_dataset *whole, size
     set->label_bytes = whole->label_bytes;
     set->resident = whole->resident;
     set->skip_errors = whole->skip_errors;
+    set->has_key = whole->has_key;
+    const uint64_t key[] = {whole->key.low, whole->key.high, first, count};
+    set->key = copse__hash128_of(key, sizeof key);
     set->count = count;
     COPSE__TRY(copse__dataset_set_classes(set, whole->classes,
                                           (const char *const *)whole->class_names, err),
