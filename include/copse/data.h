@@ -270,6 +270,27 @@ COPSE_API copse_status copse_dataset_read(copse_dataset *dataset, size_t index,
                                           void *features, void *labels,
                                           copse_error *err) COPSE_CHECKED;
 
+/* Where copse_dataset_save writes. Start from {0}. */
+typedef struct copse_data_target {
+    /* idx, cifar10, npy (an archive of both where path ends in ".npz"), tfrecord, folder (PNG files,
+     * a folder a class; path must not exist), csv. */
+    copse_data_format format;
+    const char *path;       /* compressed where it ends in ".gz" (not npz, folder) */
+    const char *label_path; /* idx and npy: the file of labels, where there are any */
+    /* npz: "x" and "y" where NULL; tfrecord: "image" (8-bit images, as PNG) or "x", and "label"; csv:
+     * "x", before a number, and "label". */
+    const char *feature_name, *label_name;
+    /* Called after each sample; false stops (COPSE_INTERRUPTED, and nothing is left). May be NULL. */
+    bool (*progress)(void *user, size_t done, size_t count);
+    void *progress_user;
+} copse_data_target;
+
+/* Writes all samples in order, as far as their format can hold them exactly (COPSE_UNSUPPORTED
+ * otherwise). Files appear when they are whole. A stream is read twice, to count it. */
+COPSE_API copse_status copse_dataset_save(copse_dataset *dataset,
+                                          const copse_data_target *target,
+                                          copse_error *err) COPSE_CHECKED;
+
 /* ---- Shards ---------------------------------------------------------------------------
  */
 

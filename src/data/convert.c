@@ -64,6 +64,10 @@ static number (*const loaders[])(const void *, size_t) = {
     [COPSE_U64] = load_u64, [COPSE_I64] = load_i64,
 };
 
+double copse__get_number(copse_dtype dtype, const void *element) {
+    return loaders[dtype](element, 0).real;
+}
+
 bool copse__convert(copse_dtype to, void *out, copse_dtype from, const void *in,
                     size_t count, size_t *bad) {
     number (*load)(const void *, size_t) = loaders[from];

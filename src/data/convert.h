@@ -17,6 +17,9 @@ copse_dtype copse__label_dtype(copse_dtype dtype);
 bool copse__convert(copse_dtype to, void *out, copse_dtype from, const void *in,
                     size_t count, size_t *bad);
 
+/* One element as a double (64-bit integers lose their last bits beyond 2^53). */
+double copse__get_number(copse_dtype dtype, const void *element);
+
 /* Reverses the bytes of each of count elements. */
 void copse__swap_bytes(void *data, size_t element_bytes, size_t count);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A folder of image files, with a folder for each class. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -43,33 +42,6 @@ static bool is_image_name(const char *name) {
     return false;
 }
 
-static int by_bytes(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-/* The visible names in a folder, sorted by bytes. */
-static copse_status list(copse__paths *names, const char *path, copse_error *err) {
-    *names = (copse__paths){0};
-    DIR *dir = opendir(path);
-    if (!dir)
-        return copse__fail(err, COPSE_IO, errno, path, "cannot open the folder: %s",
-                           strerror(errno));
-    copse_status status = COPSE_OK;
-    errno = 0;
-    for (struct dirent *e; status == COPSE_OK && (e = readdir(dir));)
-        if (e->d_name[0] != '.')
-            status = copse__paths_add(names, e->d_name, err);
-    if (status == COPSE_OK && errno != 0)
-        status = copse__fail(err, COPSE_IO, errno, path, "cannot list the folder: %s",
-                             strerror(errno));
-    closedir(dir);
-    if (status == COPSE_OK && names->count)
-        qsort(names->items, names->count, sizeof *names->items, by_bytes);
-    if (status != COPSE_OK)
-        copse__paths_free(names);
-    return status;
-}
-
 static bool is_folder(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
@@ -95,7 +67,7 @@ static copse_status collect(folder *f, const char *path, size_t label, int depth
                            "folders are nested more than %d deep; is there a link to a "
                            "folder above?",
                            DEPTH_MOST);
-    copse_status status = list(&names, path, err);
+    copse_status status = copse__paths_list(&names, path, err);
     for (size_t i = 0; i < names.count && status == COPSE_OK; i++) {
         char *below;
         status = copse__path_join(&below, path, names.items[i], err);
@@ -183,7 +155,7 @@ static copse_status find_items(copse_dataset *set, const char *root,
                                copse_error *err) {
     folder *f = set->state;
     copse__paths names = {0}, classes = {0};
-    copse_status status = list(&names, root, err);
+    copse_status status = copse__paths_list(&names, root, err);
     if (status == COPSE_OK)
         status = find_classes(&classes, &names, root, source, err);
     *labelled = classes.count > 0;

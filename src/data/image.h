@@ -49,7 +49,10 @@ copse_status copse__image_resize(void *out, size_t out_height, size_t out_width,
                                  const copse__image *image, copse__image_box part,
                                  copse_error *err);
 
-/* A PNG file of 8-bit pixels (1, 3 or 4 channels), atomically. */
+/* 8-bit pixels (1, 3 or 4 channels) as a PNG: in memory (free() it), or a file, atomically. */
+copse_status copse__png_encode(unsigned char **out, size_t *out_bytes,
+                               const unsigned char *pixels, size_t height, size_t width,
+                               size_t channels, copse_error *err);
 copse_status copse__png_save(const char *path, const unsigned char *pixels, size_t height,
                              size_t width, size_t channels, copse_error *err);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/paths.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <glob.h>
 #include <string.h>
@@ -65,5 +66,27 @@ copse_status copse__paths_find(copse__paths *out, const char *folder,
     }
     if (status != COPSE_OK)
         copse__paths_free(out);
+    return status;
+}
+
+copse_status copse__paths_list(copse__paths *names, const char *path, copse_error *err) {
+    *names = (copse__paths){0};
+    DIR *dir = opendir(path);
+    if (!dir)
+        return copse__fail(err, COPSE_IO, errno, path, "cannot open the folder: %s",
+                           strerror(errno));
+    copse_status status = COPSE_OK;
+    errno = 0;
+    for (struct dirent *e; status == COPSE_OK && (e = readdir(dir));)
+        if (e->d_name[0] != '.')
+            status = copse__paths_add(names, e->d_name, err);
+    if (status == COPSE_OK && errno != 0)
+        status = copse__fail(err, COPSE_IO, errno, path, "cannot list the folder: %s",
+                             strerror(errno));
+    closedir(dir);
+    if (status == COPSE_OK && names->count)
+        qsort(names->items, names->count, sizeof *names->items, by_bytes);
+    if (status != COPSE_OK)
+        copse__paths_free(names);
     return status;
 }

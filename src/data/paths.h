@@ -20,6 +20,9 @@ copse_status copse__paths_find(copse__paths *out, const char *folder,
                                const char *const *patterns, size_t pattern_count,
                                copse_error *err);
 
+/* The visible names in a folder, sorted by bytes. */
+copse_status copse__paths_list(copse__paths *names, const char *folder, copse_error *err);
+
 /* Takes a copy. */
 copse_status copse__paths_add(copse__paths *paths, const char *path, copse_error *err);
 

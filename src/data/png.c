@@ -156,31 +156,34 @@ typedef struct encoder {
     png_structp png;
     png_infop info;
     source messages;
-    copse__atomic_file *file;
+    unsigned char *data;
+    size_t used, capacity;
     copse_status status;
     copse_error *err;
 } encoder;
 
 static void write_bytes(png_structp png, png_bytep data, size_t bytes) {
     encoder *e = png_get_io_ptr(png);
-    e->status = copse__atomic_write(e->file, data, bytes, e->err);
+    e->status = copse__grow(&e->data, &e->capacity, e->used + bytes, 1, e->err);
     if (e->status != COPSE_OK)
-        png_error(png, "cannot write");
+        png_error(png, "no memory");
+    memcpy(e->data + e->used, data, bytes);
+    e->used += bytes;
 }
 
 static void flush_nothing(png_structp png) {
     (void)png;
 }
 
-static void encode(encoder *e, const char *path, const unsigned char *pixels,
-                   size_t height, size_t width, size_t channels) {
+static void encode(encoder *e, const unsigned char *pixels, size_t height, size_t width,
+                   size_t channels) {
     static const int colours[] = {[1] = PNG_COLOR_TYPE_GRAY,
                                   [3] = PNG_COLOR_TYPE_RGB,
                                   [4] = PNG_COLOR_TYPE_RGB_ALPHA};
     if (setjmp(png_jmpbuf(e->png))) {
         if (e->status == COPSE_OK)
-            e->status =
-                copse__fail(e->err, COPSE_INVALID, 0, path, "%s", e->messages.message);
+            e->status = copse__fail(e->err, COPSE_INVALID, 0, NULL,
+                                    "the image cannot be a PNG: %s", e->messages.message);
         return;
     }
     png_set_write_fn(e->png, e, write_bytes, flush_nothing);
@@ -193,24 +196,38 @@ static void encode(encoder *e, const char *path, const unsigned char *pixels,
     png_write_end(e->png, NULL);
 }
 
-copse_status copse__png_save(const char *path, const unsigned char *pixels, size_t height,
-                             size_t width, size_t channels, copse_error *err) {
+copse_status copse__png_encode(unsigned char **out, size_t *out_bytes,
+                               const unsigned char *pixels, size_t height, size_t width,
+                               size_t channels, copse_error *err) {
     encoder e = {.err = err};
-    copse_status status = copse__atomic_open(&e.file, path, err);
-    if (status != COPSE_OK)
-        return status;
+    *out = NULL;
     e.png =
         png_create_write_struct(PNG_LIBPNG_VER_STRING, &e.messages, on_error, on_warning);
     if (e.png)
         e.info = png_create_info_struct(e.png);
     if (e.info)
-        encode(&e, path, pixels, height, width, channels);
+        encode(&e, pixels, height, width, channels);
     else
         e.status = copse__fail_nomem(err, 4096);
     if (e.png)
         png_destroy_write_struct(&e.png, &e.info);
-    if (e.status == COPSE_OK)
-        return copse__atomic_commit(e.file, err);
-    copse__atomic_abort(e.file);
+    if (e.status == COPSE_OK) {
+        *out = e.data;
+        *out_bytes = e.used;
+    } else {
+        free(e.data);
+    }
     return e.status;
+}
+
+copse_status copse__png_save(const char *path, const unsigned char *pixels, size_t height,
+                             size_t width, size_t channels, copse_error *err) {
+    unsigned char *png;
+    size_t bytes;
+    copse_status status =
+        copse__png_encode(&png, &bytes, pixels, height, width, channels, err);
+    if (status == COPSE_OK)
+        status = copse__file_write_atomic(path, png, bytes, err);
+    free(png);
+    return status;
 }

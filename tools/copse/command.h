@@ -15,6 +15,7 @@ int copse_cmd_bench(int argc, char **argv);
 int copse_cmd_bench_allreduce(int argc, char **argv);
 int copse_cmd_bench_gemm(int argc, char **argv);
 int copse_cmd_bench_conv(int argc, char **argv);
+int copse_cmd_convert(int argc, char **argv);
 int copse_cmd_devices(int argc, char **argv);
 int copse_cmd_eval(int argc, char **argv);
 int copse_cmd_predict(int argc, char **argv);

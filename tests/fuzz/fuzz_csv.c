@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "fuzz_data.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
+    return fuzz_dataset(data, bytes,
+                        (copse_data_source){.format = COPSE_DATA_CSV, .label_name = "0"});
+}
