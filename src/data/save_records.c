@@ -339,7 +339,11 @@ static copse_status folder_begin(copse__saving *s, copse_error *err) {
         return status;
     s->state = t;
     copse__text name = {0};
-    copse__text_add(&name, "%s.tmp-%ld", s->target->path, (long)getpid());
+    size_t length = strlen(s->target->path);
+    while (length > 1 && s->target->path[length - 1] == '/')
+        length--;
+    copse__text_add_bytes(&name, s->target->path, length);
+    copse__text_add(&name, ".tmp-%ld", (long)getpid());
     status = copse__text_check(&name, err);
     if (status == COPSE_OK && mkdir(name.data, 0777) != 0)
         status = copse__fail(err, COPSE_IO, errno, s->target->path, "cannot make it: %s",

@@ -144,7 +144,7 @@ START_TEST(test_save_without_labels) {
     static const trip trips[] = {{COPSE_DATA_IDX, "images", NULL, NULL, NULL},
                                  {COPSE_DATA_NPY, "both.npz", NULL, NULL, NULL},
                                  {COPSE_DATA_TFRECORD, "a.tfrecord", NULL, NULL, NULL},
-                                 {COPSE_DATA_FOLDER, "tree", NULL, NULL, NULL}};
+                                 {COPSE_DATA_FOLDER, "tree/", NULL, NULL, NULL}};
     copse_dataset *set = make_images(4, 4, 1, COPSE_U8, 0);
     for (size_t i = 0; i < sizeof trips / sizeof trips[0]; i++)
         check_trip(set, &trips[i], NULL);
