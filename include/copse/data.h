@@ -216,7 +216,8 @@ COPSE_API copse_status copse_dataset_from_stream(
     copse_dataset **out, const copse_data_stream_callbacks *callbacks,
     copse_error *err) COPSE_CHECKED;
 
-/* A part of a dataset: count samples from first on. Keeps the whole open for itself. */
+/* A part of a dataset: count samples from first on. Keeps the whole open for itself. A
+ * stream has no parts; all of one (first 0, count COPSE_COUNT_UNKNOWN) is another handle. */
 COPSE_API copse_status copse_dataset_slice(copse_dataset **out, copse_dataset *whole,
                                            size_t first, size_t count,
                                            copse_error *err) COPSE_CHECKED;

@@ -41,6 +41,10 @@ static const copse__dataset_ops slice_ops = {
 copse_status copse_dataset_slice(copse_dataset **out, copse_dataset *whole, size_t first,
                                  size_t count, copse_error *err) {
     *out = NULL;
+    if (whole->count == COPSE_COUNT_UNKNOWN && first == 0 && count == whole->count) {
+        *out = copse__dataset_retain(whole);
+        return COPSE_OK;
+    }
     if (whole->count == COPSE_COUNT_UNKNOWN)
         return copse__fail(err, COPSE_CONFIG, 0, whole->name,
                            "a stream cannot be split; name a separate validation set or "

@@ -4,11 +4,63 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 
+/* As data.cache says; a file gets the set's name behind its own, but for the training set. Closes
+ * what it replaces, also on failure. */
+static copse_status cache(copse_dataset **set, const copse__config *config,
+                          const char *name, copse_error *err) {
+    const char *where = config->data.cache;
+    if (!where || strcmp(where, "none") == 0)
+        return COPSE_OK;
+    copse_dataset *cached = NULL;
+    copse__text path = {0};
+    copse_status status = COPSE_OK;
+    if (strcmp(where, "memory") == 0) {
+        status = copse_dataset_cache_memory(&cached, *set, 0, err);
+    } else {
+        bool train = strcmp(name, "train") == 0;
+        copse__text_add(&path, "%s%s%s", where, train ? "" : ".", train ? "" : name);
+        status = copse__text_check(&path, err);
+        if (status == COPSE_OK)
+            status = copse_dataset_cache_file(&cached, *set, path.data, NULL, err);
+        copse__text_free(&path);
+    }
+    copse_dataset_close(*set);
+    *set = cached;
+    return status;
+}
+
+/* Formats whose classes are numbered as they are found: every set of a run needs those of the
+ * training set. */
+static bool finds_classes(const copse__config *config) {
+    copse_data_format format = config->data.format;
+    return config->data.class_name_count == 0 &&
+           (format == COPSE_DATA_FOLDER || format == COPSE_DATA_CSV ||
+            format == COPSE_DATA_TEXT);
+}
+
+/* names_from NULL: as configured. */
 static copse_status open_source(copse_dataset **out, const copse__config *config,
-                                const copse__config_source *from, copse_error *err) {
+                                const copse__config_source *from, const char *name,
+                                const copse_dataset *names_from, copse_error *err) {
     copse_data_source source = copse__config_data_source(config, from);
-    return copse_dataset_open(out, &source, err);
+    const char **names = NULL;
+    size_t classes = names_from ? copse_dataset_classes(names_from) : 0;
+    copse_status status = COPSE_OK;
+    if (classes && copse_dataset_get_class_name(names_from, 0)) {
+        status = copse__calloc(&names, classes, sizeof *names, err);
+        for (size_t i = 0; i < classes && status == COPSE_OK; i++)
+            names[i] = copse_dataset_get_class_name(names_from, i);
+        source.class_names = names;
+        source.class_count = classes;
+    }
+    if (status == COPSE_OK)
+        status = copse_dataset_open(out, &source, err);
+    if (status == COPSE_OK)
+        status = cache(out, config, name, err);
+    free(names);
+    return status;
 }
 
 static bool same_spec(const copse_data_spec *a, const copse_data_spec *b) {
@@ -46,22 +98,30 @@ copse_status copse__datasets_open(copse__datasets *out, const copse__config *con
     const copse__config_data *data = &config->data;
     copse_status status;
     *out = (copse__datasets){0};
-    if (data->train.given && (need_train || data->validation_split > 0))
-        COPSE__TRY(open_source(&out->train, config, &data->train, err), fail);
+    bool names = finds_classes(config);
+    if (data->train.given && (need_train || names || data->validation_split > 0))
+        COPSE__TRY(open_source(&out->train, config, &data->train, "train", NULL, err),
+                   fail);
+    const copse_dataset *names_from = names ? out->train : NULL;
     if (data->validation_split > 0 && !data->validation.given) {
         copse_dataset *whole = out->train;
         out->train = NULL;
+        names_from = NULL;
         status = copse_dataset_split(&out->train, &out->validation, whole,
                                      data->validation_split, err);
         copse_dataset_close(whole);
         if (status != COPSE_OK)
             goto fail;
+        names_from = names ? out->train : NULL;
         out->validation_name = "validation_split";
     }
     if (data->test.given)
-        COPSE__TRY(open_source(&out->test, config, &data->test, err), fail);
+        COPSE__TRY(open_source(&out->test, config, &data->test, "test", names_from, err),
+                   fail);
     if (data->validation.given) {
-        COPSE__TRY(open_source(&out->validation, config, &data->validation, err), fail);
+        COPSE__TRY(open_source(&out->validation, config, &data->validation, "validation",
+                               names_from, err),
+                   fail);
         out->validation_name = "validation";
     } else if (!out->validation && out->test) {
         /* Its own slice, so that each handle is closed once. */

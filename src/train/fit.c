@@ -2,10 +2,12 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "train/augment.h"
 #include "train/trainer_private.h"
 
 /* The training run: epochs of steps, each step by all replicas at once. */
@@ -23,12 +25,39 @@ typedef struct fit {
     uint64_t waited_before_ns; /* for data, until this epoch */
 } fit;
 
+static bool same_spec(const copse_data_spec *a, const copse_data_spec *b) {
+    if (!a || !b)
+        return a == b;
+    return a->dtype == b->dtype && a->rank == b->rank &&
+           memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
+}
+
+/* The network was planned for the samples as they are stored. */
+static copse_status check_rows(const fit *f, copse_error *err) {
+    const copse_dataset *set = f->trainer->sets->train;
+    if (same_spec(copse_pipeline_get_features(f->pipeline),
+                  copse_dataset_get_features(set)) &&
+        same_spec(copse_pipeline_get_labels(f->pipeline), copse_dataset_get_labels(set)))
+        return COPSE_OK;
+    return copse__fail(err, COPSE_UNSUPPORTED, 0, f->trainer->config->path,
+                       "data.augment changes the size of the samples or makes "
+                       "probabilities of their labels (mixup), which training does not "
+                       "support yet");
+}
+
 static copse_status open_pipeline(fit *f, copse_error *err) {
     copse__trainer *t = f->trainer;
     const copse__config_data *data = &t->config->data;
     f->memory.trainer = t;
+    copse_augment *augment;
+    size_t augment_count;
+    copse_status status = copse__config_augment(&augment, &augment_count, t->config, err);
+    if (status != COPSE_OK)
+        return status;
     copse_pipeline_options options = {
         .batch = t->batch,
+        .augment = augment,
+        .augment_count = augment_count,
         .shuffle = data->shuffle,
         .shuffle_buffer = (size_t)data->shuffle_buffer,
         .seed = data->shuffle_seed,
@@ -45,7 +74,9 @@ static copse_status open_pipeline(fit *f, copse_error *err) {
         .free = copse__slot_free,
         .alloc_user = &f->memory,
     };
-    return copse_pipeline_open(&f->pipeline, t->sets->train, &options, err);
+    status = copse_pipeline_open(&f->pipeline, t->sets->train, &options, err);
+    free(augment);
+    return status == COPSE_OK ? check_rows(f, err) : status;
 }
 
 static copse_status upload_one(size_t rank, void *user, copse_error *err) {
