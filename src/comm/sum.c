@@ -7,6 +7,7 @@
 #include "base/half.h"
 
 #if defined(__x86_64__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define SUM_X86 1
 #endif
@@ -93,15 +94,23 @@ static const sum_kernels *const isa_kernels[COPSE__SUM_ISA_COUNT] = {
 #endif
 };
 
+#ifdef SUM_X86
+/* clang 14's __builtin_cpu_supports does not know this one. */
+static bool has_f16c(void) {
+    unsigned a, b, c = 0, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 bool copse__sum_isa_has(copse__sum_isa isa) {
     if ((unsigned)isa >= COPSE__SUM_ISA_COUNT || isa_kernels[isa] == NULL)
         return false;
 #ifdef SUM_X86
     __builtin_cpu_init();
     if (isa == COPSE__SUM_AVX2)
-        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx2") && has_f16c();
     if (isa == COPSE__SUM_AVX512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("f16c");
+        return __builtin_cpu_supports("avx512f") && has_f16c();
 #endif
     return true;
 }
