@@ -63,6 +63,12 @@ static copse_status refuse_colour(const decoder *d, const char *place, copse_err
         d->jpeg.num_components == 4 ? "CMYK" : "two-component");
 }
 
+/* Huffman coding spends at least one bit on the mean of each 8 x 8 block, so that a byte makes 512
+ * pixels at best. Without this a few bytes cost seconds of painting grey. */
+static bool can_hold(const decoder *d, size_t bytes) {
+    return (uint64_t)d->jpeg.image_height * d->jpeg.image_width / 512 <= bytes;
+}
+
 static void read_rows(decoder *d, copse__image *out, size_t channels) {
     size_t row_bytes = out->width * channels;
     while (d->jpeg.output_scanline < d->jpeg.output_height) {
@@ -90,6 +96,13 @@ static void decode(decoder *d, copse__image *out, const unsigned char *data, siz
     find_orientation(d);
     if (d->jpeg.num_components != 1 && d->jpeg.num_components != 3) {
         d->status = refuse_colour(d, place, err);
+        return;
+    }
+    if (!can_hold(d, bytes)) {
+        d->status = copse__fail(err, COPSE_FORMAT, 0, place,
+                                "its header announces %u x %u pixels, more than its %zu "
+                                "bytes can hold; replace the file",
+                                d->jpeg.image_height, d->jpeg.image_width, bytes);
         return;
     }
     *out = (copse__image){.height = d->jpeg.image_height,

@@ -264,6 +264,24 @@ START_TEST(test_png_of_absurd_size_is_refused) {
 }
 END_TEST
 
+/* baseline.jpg with a header of 60000 x 60000 pixels. */
+START_TEST(test_jpeg_of_absurd_size_is_refused) {
+    size_t bytes, at = 2;
+    copse__scratch scratch = {0};
+    copse__image image;
+    unsigned char *data = read_whole(FOLDER "/baseline.jpg", &bytes);
+    while (data[at + 1] != 0xc0)
+        at += 2 + (size_t)data[at + 2] * 256 + data[at + 3];
+    memcpy(data + at + 5, "\xEA\x60\xEA\x60", 4);
+    ASSERT_FAILS(COPSE_FORMAT, copse__image_decode(&image, data, bytes, 1, false, "b",
+                                                   &scratch, &error));
+    ck_assert_ptr_nonnull(strstr(error.text, "60000 x 60000"));
+    ck_assert_uint_eq(scratch.pixel_capacity, 0);
+    copse__scratch_free(&scratch);
+    free(data);
+}
+END_TEST
+
 START_TEST(test_png_save_is_read_back) {
     unsigned char pixels[5 * 7 * 4];
     for (size_t i = 0; i < sizeof pixels; i++)
@@ -303,6 +321,7 @@ int main(void) {
     tcase_add_test(tests, test_image_damage_is_refused);
     tcase_add_test(tests, test_image_others_are_refused);
     tcase_add_test(tests, test_png_of_absurd_size_is_refused);
+    tcase_add_test(tests, test_jpeg_of_absurd_size_is_refused);
     tcase_add_test(tests, test_png_save_is_read_back);
     suite_add_tcase(suite, tests);
     return run_suite(suite);

@@ -14,6 +14,7 @@ static const struct {
     {"conv", copse_cmd_bench_conv, "Convolutions and their gradients"},
     {"allreduce", copse_cmd_bench_allreduce,
      "Sums over devices, beside the machine's physical limit"},
+    {"data", copse_cmd_bench_data, "Samples a second of the input, stage by stage"},
 };
 
 static void print_help(FILE *to) {

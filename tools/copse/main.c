@@ -16,6 +16,7 @@ static const struct {
     {"summary", copse_cmd_summary, "Layers, shapes, parameters, memory"},
     {"bench", copse_cmd_bench, "How fast it is here, verified"},
     {"devices", copse_cmd_devices, "What --devices can name"},
+    {"data", copse_cmd_data, "What is in a configuration's data, and how it looks"},
     {"convert", copse_cmd_convert, "Datasets from one format to another"},
     {"selftest", copse_cmd_selftest, "Every kernel on each device against the host"},
 };
