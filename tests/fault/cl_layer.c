@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An OpenCL layer between the loader and every driver, for tests: chosen calls fail, come
+ * late or never return, and kernels of a device can be slowed down. Loaded by the loader
+ * (OPENCL_LAYERS=PATH/libcopse_fault_layer.so) and told what to do by COPSE_FAULT, orders
+ * separated by ';':
+ *
+ *   fail CALL NTH [DEVICE]      returns an error (a wait: the code of a failed command)
+ *   late CALL NTH MS [DEVICE]   goes on after MS milliseconds
+ *   hang CALL NTH [DEVICE]      never returns
+ *   slow FACTOR DEVICE          each kernel is waited for, then FACTOR-1 times as long slept
+ *
+ * CALL is alloc, read, write, map, unmap, kernel, flush or wait; NTH counts from 1 over the
+ * device's calls (all devices' where none is given), and "NTH+" means that one and every
+ * later one. DEVICE counts the process's contexts from 0, in the order of their making. */
+#include <CL/cl_icd.h>
+#include <CL/cl_layer.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MOST_ORDERS 16
+#define MOST_CONTEXTS 64
+#define LAYER __attribute__((visibility("default")))
+
+typedef enum call { ALLOC, READ, WRITE, MAP, UNMAP, KERNEL, FLUSH, WAIT, CALLS } call;
+typedef enum action { FAIL, LATE, HANG, SLOW } action;
+
+static const char *const call_names[CALLS] = {"alloc", "read",   "write", "map",
+                                              "unmap", "kernel", "flush", "wait"};
+
+typedef struct order {
+    action action;
+    call call;
+    long nth, ms;
+    bool onward; /* and every later one */
+    double factor;
+    int device; /* -1: any */
+    long seen;
+} order;
+
+static struct {
+    pthread_mutex_t lock;
+    const struct _cl_icd_dispatch *next;
+    struct _cl_icd_dispatch table;
+    order orders[MOST_ORDERS];
+    size_t order_count;
+    cl_context contexts[MOST_CONTEXTS];
+    size_t context_count;
+} layer = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void sleep_s(double seconds) {
+    struct timespec time = {(time_t)seconds,
+                            (long)((seconds - (double)(time_t)seconds) * 1e9)};
+    nanosleep(&time, NULL);
+}
+
+static double now_s(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int device_of(cl_context context) {
+    for (size_t i = 0; i < layer.context_count; i++)
+        if (layer.contexts[i] == context)
+            return (int)i;
+    return -1;
+}
+
+/* Whether the call goes on; it may have slept, or sleep for ever. */
+static bool passes(call kind, cl_context context) {
+    double wait_s = 0;
+    bool fails = false, hangs = false;
+    pthread_mutex_lock(&layer.lock);
+    const int device = device_of(context);
+    for (size_t i = 0; i < layer.order_count; i++) {
+        order *o = &layer.orders[i];
+        if (o->action == SLOW || o->call != kind ||
+            (o->device >= 0 && o->device != device))
+            continue;
+        o->seen++;
+        if (o->seen != o->nth && !(o->onward && o->seen > o->nth))
+            continue;
+        fails = fails || o->action == FAIL;
+        hangs = hangs || o->action == HANG;
+        wait_s += o->action == LATE ? (double)o->ms * 1e-3 : 0;
+    }
+    pthread_mutex_unlock(&layer.lock);
+    while (hangs)
+        sleep_s(3600);
+    if (wait_s > 0)
+        sleep_s(wait_s);
+    return !fails;
+}
+
+static cl_context context_of(cl_command_queue queue) {
+    cl_context context = NULL;
+    layer.next->clGetCommandQueueInfo(queue, CL_QUEUE_CONTEXT, sizeof context, &context,
+                                      NULL);
+    return context;
+}
+
+static cl_context CL_API_CALL make_context(
+    const cl_context_properties *properties, cl_uint count, const cl_device_id *devices,
+    void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *user,
+    cl_int *code) {
+    cl_context made =
+        layer.next->clCreateContext(properties, count, devices, notify, user, code);
+    pthread_mutex_lock(&layer.lock);
+    if (made != NULL && layer.context_count < MOST_CONTEXTS)
+        layer.contexts[layer.context_count++] = made;
+    pthread_mutex_unlock(&layer.lock);
+    return made;
+}
+
+static cl_mem CL_API_CALL make_buffer(cl_context context, cl_mem_flags flags,
+                                      size_t bytes, void *host, cl_int *code) {
+    if (passes(ALLOC, context))
+        return layer.next->clCreateBuffer(context, flags, bytes, host, code);
+    if (code != NULL)
+        *code = CL_MEM_OBJECT_ALLOCATION_FAILURE;
+    return NULL;
+}
+
+static cl_int CL_API_CALL read_buffer(cl_command_queue queue, cl_mem from, cl_bool block,
+                                      size_t offset, size_t bytes, void *to,
+                                      cl_uint waits, const cl_event *wait,
+                                      cl_event *done) {
+    if (!passes(READ, context_of(queue)))
+        return CL_OUT_OF_RESOURCES;
+    return layer.next->clEnqueueReadBuffer(queue, from, block, offset, bytes, to, waits,
+                                           wait, done);
+}
+
+static cl_int CL_API_CALL write_buffer(cl_command_queue queue, cl_mem to, cl_bool block,
+                                       size_t offset, size_t bytes, const void *from,
+                                       cl_uint waits, const cl_event *wait,
+                                       cl_event *done) {
+    if (!passes(WRITE, context_of(queue)))
+        return CL_OUT_OF_RESOURCES;
+    return layer.next->clEnqueueWriteBuffer(queue, to, block, offset, bytes, from, waits,
+                                            wait, done);
+}
+
+static void *CL_API_CALL map_buffer(cl_command_queue queue, cl_mem buffer, cl_bool block,
+                                    cl_map_flags flags, size_t offset, size_t bytes,
+                                    cl_uint waits, const cl_event *wait, cl_event *done,
+                                    cl_int *code) {
+    if (passes(MAP, context_of(queue)))
+        return layer.next->clEnqueueMapBuffer(queue, buffer, block, flags, offset, bytes,
+                                              waits, wait, done, code);
+    if (code != NULL)
+        *code = CL_MAP_FAILURE;
+    return NULL;
+}
+
+static cl_int CL_API_CALL unmap(cl_command_queue queue, cl_mem object, void *mapped,
+                                cl_uint waits, const cl_event *wait, cl_event *done) {
+    if (!passes(UNMAP, context_of(queue)))
+        return CL_OUT_OF_RESOURCES;
+    return layer.next->clEnqueueUnmapMemObject(queue, object, mapped, waits, wait, done);
+}
+
+/* The factor by which kernels of this context take longer. */
+static double slowness(cl_context context) {
+    double factor = 1;
+    pthread_mutex_lock(&layer.lock);
+    for (size_t i = 0; i < layer.order_count; i++)
+        if (layer.orders[i].action == SLOW &&
+            layer.orders[i].device == device_of(context))
+            factor = layer.orders[i].factor;
+    pthread_mutex_unlock(&layer.lock);
+    return factor;
+}
+
+/* A slow device's time passes before the call returns, so that what comes after it in the
+ * queue and whoever waits for it see the delay. Its core is idle meanwhile. */
+static cl_int CL_API_CALL run_kernel(cl_command_queue queue, cl_kernel kernel,
+                                     cl_uint dimensions, const size_t *offset,
+                                     const size_t *global, const size_t *local,
+                                     cl_uint waits, const cl_event *wait,
+                                     cl_event *done) {
+    const cl_context context = context_of(queue);
+    if (!passes(KERNEL, context))
+        return CL_OUT_OF_RESOURCES;
+    const double factor = slowness(context);
+    if (factor > 1) /* what the queue held before is not this kernel's time */
+        layer.next->clFinish(queue);
+    const double begin = now_s();
+    cl_int code = layer.next->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset,
+                                                     global, local, waits, wait, done);
+    if (code == CL_SUCCESS && factor > 1) {
+        layer.next->clFinish(queue);
+        sleep_s((factor - 1) * (now_s() - begin));
+    }
+    return code;
+}
+
+static cl_int CL_API_CALL flush(cl_command_queue queue) {
+    return passes(FLUSH, context_of(queue)) ? layer.next->clFlush(queue)
+                                            : CL_OUT_OF_RESOURCES;
+}
+
+static cl_context event_context(const cl_event *events) {
+    cl_context context = NULL;
+    layer.next->clGetEventInfo(events[0], CL_EVENT_CONTEXT, sizeof context, &context,
+                               NULL);
+    return context;
+}
+
+static cl_int CL_API_CALL wait_for(cl_uint count, const cl_event *events) {
+    if (count > 0 && !passes(WAIT, event_context(events)))
+        return CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST;
+    return layer.next->clWaitForEvents(count, events);
+}
+
+/* A wait that polls is a wait, too: the answer is that of a failed command. */
+static cl_int CL_API_CALL event_info(cl_event event, cl_event_info what, size_t bytes,
+                                     void *value, size_t *used) {
+    if (what == CL_EVENT_COMMAND_EXECUTION_STATUS && bytes >= sizeof(cl_int) &&
+        value != NULL && !passes(WAIT, event_context(&event))) {
+        *(cl_int *)value = CL_OUT_OF_RESOURCES;
+        return CL_SUCCESS;
+    }
+    return layer.next->clGetEventInfo(event, what, bytes, value, used);
+}
+
+/* One order; false where it says nothing known. */
+static bool parse(const char *text, order *out) {
+    char verb[8], name[16], nth[24];
+    *out = (order){.device = -1};
+    if (sscanf(text, " slow %lf %d", &out->factor, &out->device) == 2) {
+        out->action = SLOW;
+        return true;
+    }
+    if (sscanf(text, " %7s %15s %23s", verb, name, nth) != 3)
+        return false;
+    char *end;
+    out->nth = strtol(nth, &end, 10);
+    out->onward = *end == '+';
+    for (out->call = 0; out->call < CALLS; out->call++)
+        if (strcmp(name, call_names[out->call]) == 0)
+            break;
+    if (strcmp(verb, "late") == 0) {
+        out->action = LATE;
+        sscanf(text, " %*s %*s %*s %ld %d", &out->ms, &out->device);
+    } else {
+        out->action = strcmp(verb, "hang") == 0 ? HANG : FAIL;
+        if (out->action == FAIL && strcmp(verb, "fail") != 0)
+            return false;
+        sscanf(text, " %*s %*s %*s %d", &out->device);
+    }
+    return out->call < CALLS && out->nth > 0;
+}
+
+static void read_orders(void) {
+    const char *told = getenv("COPSE_FAULT");
+    char text[1024];
+    snprintf(text, sizeof text, "%s", told != NULL ? told : "");
+    char *rest = text;
+    for (char *one; (one = strsep(&rest, ";")) != NULL;) {
+        if (one[strspn(one, " ")] == '\0')
+            continue;
+        if (layer.order_count == MOST_ORDERS ||
+            !parse(one, &layer.orders[layer.order_count])) {
+            fprintf(stderr, "COPSE_FAULT: '%s' is no order\n", one);
+            abort();
+        }
+        layer.order_count++;
+    }
+}
+
+LAYER cl_int CL_API_CALL clGetLayerInfo(cl_layer_info what, size_t bytes, void *value,
+                                        size_t *used) {
+    const cl_layer_api_version version = CL_LAYER_API_VERSION_100;
+    if (what != CL_LAYER_API_VERSION)
+        return CL_INVALID_VALUE;
+    if (value != NULL && bytes >= sizeof version)
+        memcpy(value, &version, sizeof version);
+    if (used != NULL)
+        *used = sizeof version;
+    return CL_SUCCESS;
+}
+
+LAYER cl_int CL_API_CALL clInitLayer(cl_uint entries, const struct _cl_icd_dispatch *next,
+                                     cl_uint *entries_out,
+                                     const struct _cl_icd_dispatch **table) {
+    const size_t known = sizeof layer.table / sizeof(void *);
+    layer.next = next;
+    memcpy(&layer.table, next, (entries < known ? entries : known) * sizeof(void *));
+    layer.table.clCreateContext = make_context;
+    layer.table.clCreateBuffer = make_buffer;
+    layer.table.clEnqueueReadBuffer = read_buffer;
+    layer.table.clEnqueueWriteBuffer = write_buffer;
+    layer.table.clEnqueueMapBuffer = map_buffer;
+    layer.table.clEnqueueUnmapMemObject = unmap;
+    layer.table.clEnqueueNDRangeKernel = run_kernel;
+    layer.table.clFlush = flush;
+    layer.table.clWaitForEvents = wait_for;
+    layer.table.clGetEventInfo = event_info;
+    read_orders();
+    *entries_out = (cl_uint)known;
+    *table = &layer.table;
+    return CL_SUCCESS;
+}
