@@ -15,17 +15,29 @@
 /* A window's first largest value beats all others; a NaN beats any number, and padding has no value. */
 #define BEATS(x, best) (!((x) <= (best)) && !isnan(best))
 
-#define FOR_ITEMS(i, images, height, width)                                              \
-    uint blocks = (g.c + LANES - 1) / LANES;                                             \
-    COPSE_FOR(i, (images) * (height) * (width)*blocks)
-
-#define PLACE(i, height, width)                                                          \
-    uint c0 = (uint)(i % blocks) * LANES;                                                \
-    size_t rest_ = i / blocks;                                                           \
+/* Walks over the places (row, column) of images of height x width and their blocks of channels from c0 on; `image` is
+ * theirs. Where chunked, an item is a strip of a row with all its channels: items: images * height * ceil(width / STRIP).
+ * Else it is one channel of one place: items: images * height * width * c. */
+#ifdef COPSE_CHUNKED
+#define STRIP 32
+#define FOR_PLACES(height, width)                                                        \
+    uint strips = ((width) + STRIP - 1) / STRIP;                                         \
+    COPSE_FOR(i, images * (height) * strips)                                             \
+    for (uint column = (uint)(i % strips) * STRIP,                                       \
+              stop = min((width), column + STRIP), row = (uint)(i / strips % (height));  \
+         column < stop; column++)                                                        \
+        for (uint c0 = 0; c0 < g.c; c0 += LANES)
+#define PLACE(height, width) size_t image = i / ((ulong)strips * (height));
+#else
+#define FOR_PLACES(height, width) COPSE_FOR(i, images * (height) * (width) * g.c)
+#define PLACE(height, width)                                                             \
+    uint c0 = (uint)(i % g.c);                                                           \
+    size_t rest_ = i / g.c;                                                              \
     uint column = (uint)(rest_ % (width));                                               \
     rest_ /= (width);                                                                    \
     uint row = (uint)(rest_ % (height));                                                 \
     size_t image = rest_ / (height);
+#endif
 
 #define CHANNELS(c) for (uint c = c0; c < min(c0 + LANES, g.c); c++)
 
@@ -33,8 +45,8 @@
     kernel void name(global const float *restrict x, global float *restrict y,           \
                      global INDEX *restrict index, const copse_window g, ulong images,   \
                      uint has_index) {                                                   \
-        FOR_ITEMS(i, images, g.p, g.q) {                                                 \
-            PLACE(i, g.p, g.q)                                                           \
+        FOR_PLACES(g.p, g.q) {                                                 \
+            PLACE(g.p, g.q)                                                              \
             size_t out = ((image * g.p + row) * g.q + column) * g.c;                     \
             MAX_POOL_WIDE(INDEX, CONVERT_WIDE)                                           \
             CHANNELS(c) {                                                                \
@@ -90,17 +102,16 @@
 #define MAX_POOL_WIDE(INDEX, CONVERT_WIDE)
 #endif
 
-/* y[n,p,q,c] and index[n,p,q,c] = r*S+s of the place; items: images * p * q * ceil(c / LANES) */
+/* y[n,p,q,c] and index[n,p,q,c] = r*S+s of the place */
 MAX_POOL(max_pool2d_u8_f32, uchar, convert_uchar16)
 MAX_POOL(max_pool2d_i32_f32, int, convert_int16)
 
-/* dx[n,h,w,c] = sum, over the windows in order of p, then q, of dy where index names this place;
- * items: images * h * w * ceil(c / LANES) */
+/* dx[n,h,w,c] = sum, over the windows in order of p, then q, of dy where index names this place */
 #define MAX_POOL_GRAD(name, INDEX)                                                       \
     kernel void name(global const float *restrict dy, global const INDEX *restrict index,\
                      global float *restrict dx, const copse_window g, ulong images) {    \
-        FOR_ITEMS(i, images, g.h, g.w) {                                                 \
-            PLACE(i, g.h, g.w)                                                           \
+        FOR_PLACES(g.h, g.w) {                                                 \
+            PLACE(g.h, g.w)                                                              \
             size_t out = ((image * g.h + row) * g.w + column) * g.c;                     \
             MAX_POOL_GRAD_WIDE                                                           \
             CHANNELS(c) {                                                                \
@@ -149,6 +160,53 @@ MAX_POOL(max_pool2d_i32_f32, int, convert_int16)
 MAX_POOL_GRAD(max_pool2d_grad_u8_f32, uchar)
 MAX_POOL_GRAD(max_pool2d_grad_i32_f32, int)
 
+/* The same where windows tile the image (stride = kernel, no padding, no dilation): each window is read once. Walks over
+ * the tiles, ceil(h / r) x ceil(w / s) of them, of which those at the lower and right edge may belong to no window. */
+#define MAX_POOL_GRAD_TILES(name, INDEX)                                                 \
+    kernel void name(global const float *restrict dy, global const INDEX *restrict index,\
+                     global float *restrict dx, const copse_window g, ulong images) {    \
+        uint high = (g.h + g.r - 1) / g.r, wide = (g.w + g.s - 1) / g.s;                 \
+        FOR_PLACES(high, wide) {                                                         \
+            PLACE(high, wide)                                                            \
+            bool is_window = row < g.p && column < g.q;                                  \
+            size_t at = is_window ? ((image * g.p + row) * g.q + column) * g.c : 0;      \
+            uint r_end = min(g.r, g.h - row * g.r), s_end = min(g.s, g.w - column * g.s);\
+            size_t out = ((image * g.h + row * g.r) * g.w + column * g.s) * g.c;         \
+            TILES_WIDE                                                                   \
+            CHANNELS(c) {                                                                \
+                int place = is_window ? (int)index[at + c] : -1;                         \
+                float slope = is_window ? dy[at + c] : 0.0f;                             \
+                for (uint r = 0; r < r_end; r++)                                         \
+                    for (uint s = 0; s < s_end; s++)                                     \
+                        dx[out + ((size_t)r * g.w + s) * g.c + c] =                      \
+                            place == (int)(r * g.s + s) ? slope : 0.0f;                  \
+            }                                                                            \
+        }                                                                                \
+    }
+
+#ifdef COPSE_CHUNKED
+#define TILES_WIDE                                                                       \
+    if (c0 + LANES <= g.c) {                                                             \
+        COPSE_WIDE_INT place = (COPSE_WIDE_INT)(-1);                                     \
+        copse_wide slope = (copse_wide)(0.0f);                                           \
+        if (is_window) {                                                                 \
+            place = convert_int16(vload16(0, index + at + c0));                          \
+            slope = *(global const copse_wide_any *)(dy + at + c0);                      \
+        }                                                                                \
+        for (uint r = 0; r < r_end; r++)                                                 \
+            for (uint s = 0; s < s_end; s++)                                             \
+                *(global copse_wide_any *)(dx + out + ((size_t)r * g.w + s) * g.c +      \
+                                           c0) =                                         \
+                    place == (int)(r * g.s + s) ? slope : (copse_wide)(0.0f);            \
+        continue;                                                                        \
+    }
+#else
+#define TILES_WIDE
+#endif
+
+MAX_POOL_GRAD_TILES(max_pool2d_grad_tiles_u8_f32, uchar)
+MAX_POOL_GRAD_TILES(max_pool2d_grad_tiles_i32_f32, int)
+
 /* How many taps of a window lie inside, along one side. */
 static inline uint taps_inside(uint at, uint stride, uint taps, uint dilation, uint pad,
                                uint size) {
@@ -158,11 +216,11 @@ static inline uint taps_inside(uint at, uint stride, uint taps, uint dilation, u
     return count;
 }
 
-/* y = mean over the places inside the image; items: images * p * q * ceil(c / LANES) */
+/* y = mean over the places inside the image */
 kernel void avg_pool2d_f32(global const float *restrict x, global float *restrict y,
                            const copse_window g, ulong images) {
-    FOR_ITEMS(i, images, g.p, g.q) {
-        PLACE(i, g.p, g.q)
+    FOR_PLACES(g.p, g.q) {
+        PLACE(g.p, g.q)
         size_t out = ((image * g.p + row) * g.q + column) * g.c;
         uint inside =
             taps_inside(row, g.stride_h, g.r, g.dilation_h, g.pad_top, g.h) *
@@ -182,12 +240,11 @@ kernel void avg_pool2d_f32(global const float *restrict x, global float *restric
     }
 }
 
-/* dx = sum over the windows that hold the place, in order of p, then q, of dy / places inside;
- * items: images * h * w * ceil(c / LANES) */
+/* dx = sum over the windows that hold the place, in order of p, then q, of dy / places inside */
 kernel void avg_pool2d_grad_f32(global const float *restrict dy, global float *restrict dx,
                                 const copse_window g, ulong images) {
-    FOR_ITEMS(i, images, g.h, g.w) {
-        PLACE(i, g.h, g.w)
+    FOR_PLACES(g.h, g.w) {
+        PLACE(g.h, g.w)
         size_t out = ((image * g.h + row) * g.w + column) * g.c;
         CHANNELS(c) {
             dx[out + c] = 0.0f;

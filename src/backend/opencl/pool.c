@@ -45,9 +45,12 @@ static copse_status max_prepare(copse__launch *launch, copse_error *err) {
     return status;
 }
 
-/* All kernels of one place an item: argument `at` is the number of images. */
+#define STRIP 32 /* as in pool.cl */
+
+/* All kernels that walk over the places of images of height x width (FOR_PLACES): argument
+ * `at` is the number of images. */
 static copse_status places_enqueue(copse__launch *launch, const copse__extents *extents,
-                                   bool changed, unsigned at, size_t places,
+                                   bool changed, unsigned at, size_t height, size_t width,
                                    size_t channels, size_t taps, copse_error *err) {
     size_t images = copse__cl_images(launch->graph, launch->node, extents);
     copse_status status = COPSE_OK;
@@ -55,25 +58,39 @@ static copse_status places_enqueue(copse__launch *launch, const copse__extents *
         status = copse__cl_args(launch, 0, at, err, "z", images);
     if (status != COPSE_OK)
         return status;
+    if (!launch->device->base.caps.cpu)
+        return copse__cl_enqueue_flat(launch, 0, images * height * width * channels, taps,
+                                      err);
     /* channels that fill no vector are taken one by one */
-    size_t steps = taps * (channels % lanes(launch->device) ? lanes(launch->device) : 2);
+    size_t single = channels % lanes(launch->device);
+    size_t steps = copse__min_size(width, STRIP) *
+                   (channels / lanes(launch->device) + single) * (taps + 1);
     return copse__cl_enqueue_flat(
-        launch, 0, images * places * blocks(launch->device, channels), steps, err);
+        launch, 0, images * height * ((width + STRIP - 1) / STRIP), steps, err);
 }
 
 static copse_status max_enqueue(copse__launch *launch, const copse__extents *extents,
                                 bool changed, copse_error *err) {
     copse_window g = copse__cl_window(launch->graph, launch->node);
-    return places_enqueue(launch, extents, changed, 4, (size_t)g.p * g.q, g.c,
-                          (size_t)g.r * g.s, err);
+    return places_enqueue(launch, extents, changed, 4, g.p, g.q, g.c, (size_t)g.r * g.s,
+                          err);
+}
+
+/* Windows that neither overlap nor leave gaps. */
+static bool tiles(const copse_window *g) {
+    return g->stride_h == g->r && g->stride_w == g->s && g->dilation_h == 1 &&
+           g->dilation_w == 1 && g->pad_top == 0 && g->pad_left == 0;
 }
 
 static copse_status max_grad_prepare(copse__launch *launch, copse_error *err) {
+    static const char *const grad_names[2][2] = {
+        {"max_pool2d_grad_u8_f32", "max_pool2d_grad_i32_f32"},
+        {"max_pool2d_grad_tiles_u8_f32", "max_pool2d_grad_tiles_i32_f32"},
+    };
     const copse__operands *o = &launch->operands;
     copse_window g = copse__cl_window(launch->graph, launch->node);
     bool wide = is_wide(copse__cl_input(launch->graph, launch->node, 1));
-    copse_status status = pool_kernel(
-        launch, wide ? "max_pool2d_grad_i32_f32" : "max_pool2d_grad_u8_f32", err);
+    copse_status status = pool_kernel(launch, grad_names[tiles(&g)][wide], err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 0, 0, err, "vvv", &o->inputs[0], &o->inputs[1],
                                 &o->outputs[0]);
@@ -85,7 +102,12 @@ static copse_status max_grad_prepare(copse__launch *launch, copse_error *err) {
 static copse_status max_grad_enqueue(copse__launch *launch, const copse__extents *extents,
                                      bool changed, copse_error *err) {
     copse_window g = copse__cl_window(launch->graph, launch->node);
-    return places_enqueue(launch, extents, changed, 4, (size_t)g.h * g.w, g.c,
+    size_t height = g.h, width = g.w;
+    if (tiles(&g)) {
+        height = (height + g.r - 1) / g.r;
+        width = (width + g.s - 1) / g.s;
+    }
+    return places_enqueue(launch, extents, changed, 4, height, width, g.c,
                           (size_t)g.r * g.s, err);
 }
 
@@ -105,10 +127,9 @@ static copse_status avg_prepare(copse__launch *launch, copse_error *err) {
 static copse_status avg_enqueue(copse__launch *launch, const copse__extents *extents,
                                 bool changed, copse_error *err) {
     copse_window g = copse__cl_window(launch->graph, launch->node);
-    size_t places =
-        launch->node->op == COPSE__OP_AVG_POOL2D ? (size_t)g.p * g.q : (size_t)g.h * g.w;
-    return places_enqueue(launch, extents, changed, 3, places, g.c,
-                          (size_t)g.r * g.s * 16, err);
+    bool forward = launch->node->op == COPSE__OP_AVG_POOL2D;
+    return places_enqueue(launch, extents, changed, 3, forward ? g.p : g.h,
+                          forward ? g.q : g.w, g.c, (size_t)g.r * g.s * 16, err);
 }
 
 /* The image [N,H,W,C] of a global pooling. */
@@ -150,14 +171,15 @@ static copse_status global_enqueue(copse__launch *launch, const copse__extents *
     const copse__tensor *image = global_image(launch);
     size_t places = image->dim[1].size * image->dim[2].size;
     size_t channels = image->dim[3].size, wide = lanes(launch->device);
-    if (launch->node->op == COPSE__OP_GLOBAL_AVG_POOL_GRAD)
-        return places_enqueue(launch, extents, changed, 2, places, channels, 1, err);
     size_t images = copse__cl_images(launch->graph, launch->node, extents);
     copse_status status = COPSE_OK;
     if (changed)
         status = copse__cl_args(launch, 0, 2, err, "z", images);
     if (status != COPSE_OK)
         return status;
+    if (launch->node->op == COPSE__OP_GLOBAL_AVG_POOL_GRAD)
+        return copse__cl_enqueue_flat(
+            launch, 0, images * places * blocks(launch->device, channels), wide, err);
     return copse__cl_enqueue_flat(launch, 0, images * (channels / wide + channels % wide),
                                   places, err);
 }
