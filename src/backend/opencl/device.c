@@ -143,7 +143,7 @@ static copse_status read_caps(copse__device *device, copse_error *err) {
     caps->max_alloc_bytes = (size_t)most;
     /* 64 bytes also let a kernel read and write sixteen floats at a time */
     caps->view_alignment = copse__max_size(align_bits / 8, 64);
-    caps->compute_units = copse__max_size(units, 1) == units ? units : 1;
+    caps->compute_units = units > 0 ? units : 1;
     caps->cpu = (type & CL_DEVICE_TYPE_CPU) && !(type & CL_DEVICE_TYPE_GPU);
     caps->unified = unified == CL_TRUE;
     caps->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
