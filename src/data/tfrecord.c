@@ -183,6 +183,7 @@ static copse_status read_record(const records *r, size_t index, copse__scratch *
                        e.at);
 }
 
+/* The place is only made for an error: writing it costs as much as reading a small record. */
 static copse_status records_read(copse_dataset *set, size_t index,
                                  copse__scratch *scratch, void *features, void *labels,
                                  copse_error *err) {
@@ -191,10 +192,14 @@ static copse_status records_read(copse_dataset *set, size_t index,
     copse_status status = read_record(r, index, scratch, &record, err);
     if (status != COPSE_OK)
         return status;
-    char place[256];
-    records_locate(set, index, place, sizeof place);
-    return copse__example_read(&r->reader, record, (size_t)r->entries[index].bytes, place,
-                               scratch, features, labels, err);
+    copse_error error;
+    status = copse__example_read(&r->reader, record, (size_t)r->entries[index].bytes,
+                                 NULL, scratch, features, labels, &error);
+    if (status != COPSE_OK && err) {
+        *err = error;
+        records_locate(set, index, err->place, sizeof err->place);
+    }
+    return status;
 }
 
 static void records_close(copse_dataset *set) {
@@ -298,10 +303,14 @@ static copse_status records_decode(copse_dataset *set, const copse__raw *raw,
                                    copse__scratch *scratch, void *features, void *labels,
                                    copse_error *err) {
     const records *r = set->state;
-    char place[256];
-    records_locate_raw(set, raw, place, sizeof place);
-    return copse__example_read(&r->reader, raw->data, raw->bytes, place, scratch,
-                               features, labels, err);
+    copse_error error;
+    copse_status status = copse__example_read(&r->reader, raw->data, raw->bytes, NULL,
+                                              scratch, features, labels, &error);
+    if (status != COPSE_OK && err) {
+        *err = error;
+        records_locate_raw(set, raw, err->place, sizeof err->place);
+    }
+    return status;
 }
 
 static const copse__dataset_ops stream_ops = {.locate = records_locate,
