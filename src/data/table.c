@@ -202,6 +202,11 @@ copse_status copse__table_fill(copse_dataset *set, copse__array *arrays,
         COPSE__TRY(copse__table_add_file(table, files->paths.items[i], first, err), out);
         first += arrays[i].shape[0];
     }
+    if (first == 0) {
+        status = copse__fail(err, COPSE_FORMAT, 0, files->paths.items[0],
+                             "there is no sample in it; check the path");
+        goto out;
+    }
     COPSE__TRY(join(arrays, n, &files->paths, err), out);
     copse_data_spec features = spec_of(&arrays[0]), labels = {0};
     if (label_arrays) {

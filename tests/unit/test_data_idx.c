@@ -214,6 +214,9 @@ START_TEST(test_idx_absurd_sizes_are_refused) {
     const unsigned char dims[] = {0, 0, 8, 200, 0, 0, 0, 1};
     write_file(in_folder(folder, "d"), dims, sizeof dims);
     ASSERT_FAILS(COPSE_FORMAT, open_idx(&set, "d", NULL));
+    const unsigned char empty[] = {0, 0, 8, 2, 0, 0, 0, 0, 255, 255, 255, 255};
+    write_file(in_folder(folder, "e"), empty, sizeof empty);
+    ASSERT_FAILS(COPSE_FORMAT, open_idx(&set, "e", NULL));
     const unsigned char zero[] = {0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 0};
     write_file(in_folder(folder, "z"), zero, sizeof zero);
     ASSERT_FAILS(COPSE_FORMAT, open_idx(&set, "z", NULL));
