@@ -16,13 +16,13 @@ typedef struct copse__tolerance {
 
 static inline copse__tolerance copse__tolerance_of(copse__op op) {
     static const copse__tolerance table[COPSE__OP_COUNT] = {
-        [COPSE__OP_DENSE] = {1e-6, 1e-5, 0},
-        [COPSE__OP_DENSE_GRAD_INPUT] = {1e-6, 1e-5, 0},
-        [COPSE__OP_DENSE_GRAD_WEIGHT] = {1e-6, 1e-5, 0},
+        [COPSE__OP_DENSE] = {1e-6, 2e-5, 0},
+        [COPSE__OP_DENSE_GRAD_INPUT] = {1e-6, 2e-5, 0},
+        [COPSE__OP_DENSE_GRAD_WEIGHT] = {1e-6, 2e-5, 0},
         [COPSE__OP_BIAS_GRAD] = {1e-6, 1e-5, 0},
-        [COPSE__OP_CONV2D] = {1e-6, 1e-5, 0},
-        [COPSE__OP_CONV2D_GRAD_INPUT] = {1e-6, 1e-5, 0},
-        [COPSE__OP_CONV2D_GRAD_FILTER] = {1e-6, 1e-5, 0},
+        [COPSE__OP_CONV2D] = {1e-6, 2e-5, 0},
+        [COPSE__OP_CONV2D_GRAD_INPUT] = {1e-6, 2e-5, 0},
+        [COPSE__OP_CONV2D_GRAD_FILTER] = {1e-6, 2e-5, 0},
         [COPSE__OP_MAX_POOL2D_GRAD] = {1e-6, 1e-6, 0},
         [COPSE__OP_AVG_POOL2D] = {1e-6, 1e-5, 0},
         [COPSE__OP_AVG_POOL2D_GRAD] = {1e-6, 1e-6, 0},

@@ -9,6 +9,9 @@
  *   COPSE_TEST_DEVICE  a selector as `--devices` takes it; "host" where it is not set
  *   COPSE_TEST_LEVEL   quick, small or full (the default): how many of the cases
  *   COPSE_TEST_CACHE   folder for compiled programs; none where it is not set
+ *   COPSE_TEST_PROVIDER  which implementation must run the suite's products and
+ *                      convolutions, and must run some case of each; the device's own
+ *                      choice where it is not set
  *
  * Check forks for every test, and a driver that was loaded before a fork hangs in the
  * child: the parent makes no OpenCL call, and the device is opened in a checked fixture. */

@@ -33,6 +33,16 @@ START_TEST(test_open_foreign_provider_is_refused) {
 }
 END_TEST
 
+START_TEST(test_open_unknown_api_is_refused) {
+    copse_error error = {0};
+    copse__device *device;
+    copse__device_choice choice = {.api = (copse__api)99, .label = "x:0"};
+    ASSERT_FAILS(COPSE_UNSUPPORTED, copse__device_open(&device, &choice, NULL, &error));
+    ck_assert_ptr_null(device);
+    ck_assert_str_eq(error.place, "x:0");
+}
+END_TEST
+
 START_TEST(test_buffer_copies_and_fences) {
     copse_error error = {0};
     copse__device *device = open_host(1);
@@ -194,6 +204,7 @@ int main(void) {
     Suite *suite = suite_create("host_device");
     ADD_TEST(suite, test_open_host_tells_capabilities);
     ADD_TEST(suite, test_open_foreign_provider_is_refused);
+    ADD_TEST(suite, test_open_unknown_api_is_refused);
     ADD_TEST(suite, test_buffer_copies_and_fences);
     ADD_TEST(suite, test_map_shows_the_buffers_own_bytes);
     ADD_TEST(suite, test_view_outside_its_buffer_is_refused);
