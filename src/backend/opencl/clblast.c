@@ -76,6 +76,11 @@ copse_status copse__cl_clblast_ready(copse__device *device, copse_error *err) {
     return status;
 }
 
+void copse__cl_clblast_forget(copse__device *device) {
+    if (device->clblast_ready)
+        CLBlastClearCache();
+}
+
 static CLBlastStatusCode temporary_bytes(size_t *bytes, copse__device *device,
                                          copse__cl_layout layout, size_t m, size_t n,
                                          size_t k) {

@@ -306,6 +306,7 @@ void copse__cl_close(copse__device *device) {
         if (device->queues[i])
             clFinish(device->queues[i]);
     copse__cl_buffer_free(device->nothing);
+    copse__cl_clblast_forget(device);
     copse__cl_programs_free(device);
     for (size_t i = 0; i < COPSE__QUEUE_COUNT; i++)
         if (device->queues[i])

@@ -163,6 +163,12 @@ void copse__cl_programs_free(copse__device *device);
 /* peak.c */
 copse_status copse__cl_peak_flops(double *out, copse__device *device, copse_error *err);
 
+/* clblast.c */
+/* Gives up what CLBlast keeps, at a device's close: its programs hold the context, and some
+ * drivers are gone before CLBlast frees them at the process's end. Other devices' go too,
+ * and are built again when they are needed. */
+void copse__cl_clblast_forget(copse__device *device);
+
 /* binary.c: compiled programs on disk */
 /* Hash of all that a binary depends on. key: a text that names it all. On a miss, or where
  * the entry is damaged, foreign or of another key, *out is NULL. free() *out. */
