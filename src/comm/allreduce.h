@@ -27,7 +27,7 @@ typedef struct copse__allreduce copse__allreduce;
 
 /* How a device's bytes reach the sum. */
 typedef enum copse__stage_path {
-    COPSE__PATH_AUTO,   /* MAPPED on unified devices, else COPIED */
+    COPSE__PATH_AUTO,   /* COPIED, or on a unified device what is measured to be faster */
     COPSE__PATH_COPIED, /* through staging slots */
     COPSE__PATH_MAPPED /* the device's own memory, mapped; COPSE_UNSUPPORTED where that is not
                            the host's */
@@ -54,6 +54,9 @@ typedef struct copse__allreduce_result {
     size_t failed_rank;      /* where wait fails: whom to drop; SIZE_MAX: nobody known */
 } copse__allreduce_result;
 
+/* Measures paths and allocates the slots: fewer, then smaller ones where host memory (a
+ * quarter of what this process may still take) or a device has too little room; fails with
+ * COPSE_NOMEM or COPSE_DEVICE_MEMORY only where even those do not fit. */
 COPSE_CHECKED copse_status copse__allreduce_new(copse__allreduce **out,
                                                 const copse__allreduce_options *options,
                                                 copse_error *err);

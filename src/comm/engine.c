@@ -13,6 +13,10 @@ const char *copse__stage_name(copse__stage stage) {
     return names[stage];
 }
 
+copse_status copse__comm_invalid(copse_error *err, const char *what, size_t value) {
+    return copse__fail(err, COPSE_INVALID, 0, "all-reduce", "%s (%zu)", what, value);
+}
+
 /* chunks_per_step > 0. */
 size_t copse__bucket_of(const copse__allreduce *engine, uint64_t q, uint64_t *chunk) {
     const uint64_t at = q % engine->chunks_per_step;

@@ -103,7 +103,7 @@ struct copse__allreduce {
     copse__bucket *buckets;
     size_t bucket_count;
     uint64_t chunks_per_step;
-    size_t chunk_bytes;
+    size_t chunk_bytes, largest; /* bytes: of a chunk, of the largest bucket */
     size_t slot_count;
     uint64_t warn_ns, fail_ns;
     copse__sum_isa isa;
@@ -171,6 +171,9 @@ bool copse__engine_can_sum(const copse__allreduce *engine);
 void copse__engine_sum(copse__allreduce *engine);
 /* Wakes threads for so many chunks: idle lifters, then reducers. */
 void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks);
+
+/* COPSE_INVALID: what is wrong, and its value. */
+copse_status copse__comm_invalid(copse_error *err, const char *what, size_t value);
 
 /* "download". Static. */
 const char *copse__stage_name(copse__stage stage);

@@ -243,3 +243,35 @@ out:
     close_link(&probe);
     return status;
 }
+
+copse_status copse__measure_path(copse__stage_path *out, copse__device *device,
+                                 size_t bytes, copse_error *err) {
+    *out = COPSE__PATH_COPIED;
+    if (!copse__device_get(device)->caps.unified)
+        return COPSE_OK;
+    double down, up, map_rate = 0;
+    link_probe probe = {0};
+    copse_status status = COPSE_OK;
+    COPSE__TRY(copse__rate_copy(&down, device, bytes, bytes, true, err), out);
+    COPSE__TRY(copse__rate_copy(&up, device, bytes, bytes, false, err), out);
+    COPSE__TRY(open_link(&probe, device, bytes, 4096, err), out);
+    const copse__view view = {probe.memory, 0, bytes};
+    for (int t = 0; t < TRIES; t++) {
+        void *mapped;
+        const uint64_t begin = copse__now_ns();
+        COPSE__TRY(probe.backend->map(&mapped, device, COPSE__QUEUE_DOWNLOAD, view, true,
+                                      NULL, err),
+                   out);
+        COPSE__TRY(
+            probe.backend->unmap(device, COPSE__QUEUE_DOWNLOAD, view, mapped, NULL, err),
+            out);
+        COPSE__TRY(probe.backend->finish(device, COPSE__QUEUE_DOWNLOAD, err), out);
+        map_rate = best_rate((double)bytes, begin, copse__now_ns(), map_rate);
+    }
+    if (1 / map_rate < 1 / down + 1 / up)
+        *out = COPSE__PATH_MAPPED;
+out:
+    if (probe.backend != NULL)
+        close_link(&probe);
+    return status;
+}

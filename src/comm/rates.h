@@ -2,7 +2,7 @@
 #ifndef COPSE_COMM_RATES_H
 #define COPSE_COMM_RATES_H
 
-#include "backend/backend.h"
+#include "comm/allreduce.h"
 #include "comm/sum.h"
 
 /* Rates of this machine in bytes per second, measured now, each the best of several tries:
@@ -25,5 +25,10 @@ copse_status copse__rate_copy(double *out, copse__device *device, size_t bytes,
 /* Device to host while as much goes back, both through slots: bytes of one direction. */
 copse_status copse__rate_duplex(double *out, copse__device *device, size_t bytes,
                                 size_t chunk_bytes, copse_error *err);
+
+/* How the bytes of a device reach the host and come back the fastest, measured with so many
+ * bytes: MAPPED only where its memory is the host's. Takes milliseconds. */
+copse_status copse__measure_path(copse__stage_path *out, copse__device *device,
+                                 size_t bytes, copse_error *err);
 
 #endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/allreduce.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "comm/engine.h"
+#include "comm/rates.h"
+#include "topo/bind.h"
+
+#define ALIGNMENT 4096u
+#define LEAST_CHUNK ((size_t)256 << 10)
+#define MOST_CHUNK ((size_t)4 << 20)
+#define SMALLEST_CHUNK ((size_t)64 << 10) /* where memory is short */
+#define LEAST_SLOTS 4u
+#define MOST_SLOTS 8u
+
+/* With a latency of a, a rate of b and three stages, chunks of sqrt(a S b / 2) bytes make the
+ * least of latency and of filling and draining the pipeline. About 30 us and 10 GB/s are
+ * what threads and memory of current machines have; the optimum is flat. Slots of copied
+ * ranks should stay in the last cache between download, sum and upload. */
+static size_t choose_chunk(const copse__allreduce *engine, size_t largest) {
+    size_t chunk = LEAST_CHUNK;
+    while (chunk < MOST_CHUNK &&
+           (double)chunk * (double)chunk < 1.5e5 * (double)largest / 2)
+        chunk *= 2;
+    const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    while (cache > 0 && chunk > LEAST_CHUNK &&
+           engine->rank_count * LEAST_SLOTS * chunk > (size_t)cache)
+        chunk /= 2;
+    return chunk;
+}
+
+static void cut(copse__allreduce *engine) {
+    engine->chunks_per_step = 0;
+    for (size_t b = 0; b < engine->bucket_count; b++) {
+        copse__bucket *bucket = &engine->buckets[b];
+        bucket->first_chunk = engine->chunks_per_step;
+        bucket->chunk_count =
+            (bucket->bytes + engine->chunk_bytes - 1) / engine->chunk_bytes;
+        engine->chunks_per_step += bucket->chunk_count;
+    }
+    if (engine->chunks_per_step > 0 && engine->chunks_per_step < engine->slot_count)
+        engine->slot_count = (size_t)engine->chunks_per_step;
+}
+
+static copse_status lay_out(copse__allreduce *engine,
+                            const copse__allreduce_options *options, copse_error *err) {
+    for (size_t b = 0; b < engine->bucket_count; b++) {
+        copse__bucket *bucket = &engine->buckets[b];
+        bucket->elements = options->bucket_elements[b];
+        if (!copse__mul_size(bucket->elements, copse_dtype_bytes(engine->dtype),
+                             &bucket->bytes) ||
+            bucket->bytes > SIZE_MAX / 4)
+            return copse__comm_invalid(err, "a bucket has too many elements",
+                                       bucket->elements);
+        engine->largest = copse__max_size(engine->largest, bucket->bytes);
+    }
+    size_t chunk = options->chunk_bytes;
+    if (chunk > SIZE_MAX / 4)
+        return copse__comm_invalid(err, "a chunk is too large", chunk);
+    if (chunk == 0)
+        chunk = choose_chunk(engine, engine->largest);
+    /* Smaller where no bucket fills one. */
+    chunk = copse__min_size(chunk, copse__max_size(engine->largest, 1));
+    engine->chunk_bytes = copse__round_up(chunk, ALIGNMENT);
+    engine->slot_count = MOST_SLOTS;
+    cut(engine);
+    return COPSE_OK;
+}
+
+static copse_status open_rank(copse__allreduce *engine, size_t index,
+                              const copse__allreduce_options *options, copse_error *err) {
+    copse__rank *rank = &engine->ranks[index];
+    copse_status status = COPSE_OK;
+    rank->engine = engine;
+    rank->index = index;
+    rank->device = options->devices[index];
+    rank->backend = copse__backend_of(rank->device);
+    rank->path = options->path;
+    if (rank->path == COPSE__PATH_MAPPED &&
+        !copse__device_get(rank->device)->caps.unified)
+        return copse__fail(err, COPSE_UNSUPPORTED, 0,
+                           copse__device_get(rank->device)->choice.label,
+                           "its memory is not the host's and cannot be summed in place; "
+                           "let its path be chosen, or copied");
+    if (rank->path == COPSE__PATH_AUTO) {
+        const size_t most = (size_t)1 << 20;
+        const size_t bytes =
+            copse__min_size(copse__max_size(engine->largest, 4096), most);
+        COPSE__TRY(copse__measure_path(&rank->path, rank->device, bytes, err), out);
+    }
+    COPSE__TRY(
+        copse__calloc(&rank->parts, engine->bucket_count, sizeof *rank->parts, err), out);
+    COPSE__TRY(
+        copse__calloc(&rank->lift_fences, MOST_SLOTS, sizeof *rank->lift_fences, err),
+        out);
+    COPSE__TRY(
+        copse__calloc(&rank->lower_fences, MOST_SLOTS, sizeof *rank->lower_fences, err),
+        out);
+out:
+    return status;
+}
+
+/* A number from a file of one, or SIZE_MAX ("max", no such file). */
+static size_t read_limit(const char *path) {
+    char text[64] = "";
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return SIZE_MAX;
+    const bool read = fgets(text, sizeof text, file) != NULL;
+    fclose(file);
+    char *end;
+    const unsigned long long value = strtoull(text, &end, 10);
+    return !read || end == text ? SIZE_MAX : (size_t)value;
+}
+
+/* Bytes that this process may still take: free pages, and what its memory cgroup leaves. */
+static size_t free_memory(void) {
+    const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    size_t left = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : SIZE_MAX;
+    const size_t most = read_limit("/sys/fs/cgroup/memory.max");
+    const size_t used = read_limit("/sys/fs/cgroup/memory.current");
+    if (most != SIZE_MAX && used != SIZE_MAX)
+        left = copse__min_size(left, most > used ? most - used : 0);
+    return left;
+}
+
+/* Fewer slots, then smaller ones. False: they are as small as they may be. */
+static bool shrink(copse__allreduce *engine) {
+    if (engine->slot_count > 2)
+        engine->slot_count /= 2;
+    else if (engine->chunk_bytes > SMALLEST_CHUNK)
+        engine->chunk_bytes = copse__round_up(engine->chunk_bytes / 2, ALIGNMENT);
+    else
+        return false;
+    cut(engine);
+    return true;
+}
+
+static void free_slots(copse__allreduce *engine) {
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        copse__rank *rank = &engine->ranks[r];
+        if (rank->slot_buffer != NULL)
+            rank->backend->buffer_free(rank->slot_buffer);
+        rank->slot_buffer = NULL;
+        rank->slots = NULL;
+    }
+}
+
+static copse_status make_slots(copse__allreduce *engine, copse_error *err) {
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        copse__rank *rank = &engine->ranks[r];
+        size_t bytes;
+        if (rank->path != COPSE__PATH_COPIED || engine->chunks_per_step == 0)
+            continue;
+        if (!copse__mul_size(engine->slot_count, engine->chunk_bytes, &bytes))
+            return copse__comm_invalid(err, "the chunks are too large",
+                                       engine->chunk_bytes);
+        copse_status status = rank->backend->buffer_new(
+            &rank->slot_buffer, rank->device, bytes, COPSE__MEMORY_STAGING, err);
+        if (status != COPSE_OK)
+            return status;
+        rank->slots = rank->backend->buffer_host(rank->slot_buffer);
+    }
+    return COPSE_OK;
+}
+
+static copse_status fit_slots(copse__allreduce *engine, copse_error *err) {
+    const size_t budget = free_memory() / 4;
+    size_t copied = 0;
+    for (size_t r = 0; r < engine->rank_count; r++)
+        copied += engine->ranks[r].path == COPSE__PATH_COPIED;
+    while (copied > 0 && engine->chunk_bytes > budget / copied / engine->slot_count)
+        if (!shrink(engine))
+            return copse__fail(
+                err, COPSE_NOMEM, 0, "all-reduce",
+                "%zu bytes are left for the staging memory of %zu devices; "
+                "free some, or use fewer devices",
+                budget, copied);
+    for (;;) {
+        copse_status status = make_slots(engine, err);
+        if (status == COPSE_OK)
+            return status;
+        free_slots(engine);
+        if (status != COPSE_DEVICE_MEMORY || !shrink(engine))
+            return status;
+    }
+}
+
+static copse_status start(pthread_t *thread, bool *started, void *(*body)(void *),
+                          void *user, copse_error *err) {
+    const int failed = pthread_create(thread, NULL, body, user);
+    if (failed)
+        return copse__fail(err, COPSE_NOMEM, failed, "all-reduce",
+                           "cannot start a thread: %s", strerror(failed));
+    if (started)
+        *started = true;
+    return COPSE_OK;
+}
+
+static copse_status start_threads(copse__allreduce *engine, size_t reducers,
+                                  copse_error *err) {
+    copse_status status = COPSE_OK;
+    COPSE__TRY(copse__calloc(&engine->reducers, reducers, sizeof *engine->reducers, err),
+               out);
+    for (; engine->reducers_started < reducers; engine->reducers_started++)
+        COPSE__TRY(start(&engine->reducers[engine->reducers_started], NULL,
+                         copse__reducer_main, engine, err),
+                   out);
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        copse__rank *rank = &engine->ranks[r];
+        COPSE__TRY(start(&rank->lifter.thread, &rank->lifter.started, copse__lifter_main,
+                         rank, err),
+                   out);
+        COPSE__TRY(start(&rank->lowerer.thread, &rank->lowerer.started,
+                         copse__lowerer_main, rank, err),
+                   out);
+    }
+    COPSE__TRY(start(&engine->watchdog, &engine->watchdog_started, copse__watchdog_main,
+                     engine, err),
+               out);
+out:
+    return status;
+}
+
+static void init_locks(copse__allreduce *engine) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_mutex_init(&engine->lock, NULL);
+    pthread_cond_init(&engine->work, NULL);
+    pthread_cond_init(&engine->watchdog_wake, &monotonic);
+    pthread_cond_init(&engine->exits, &monotonic);
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        copse__rank *rank = &engine->ranks[r];
+        pthread_cond_init(&rank->waiter, &monotonic);
+        pthread_cond_init(&rank->lifter.wake, NULL);
+        pthread_cond_init(&rank->lowerer.wake, NULL);
+    }
+    pthread_condattr_destroy(&monotonic);
+}
+
+copse_status copse__allreduce_new(copse__allreduce **out,
+                                  const copse__allreduce_options *options,
+                                  copse_error *err) {
+    *out = NULL;
+    if (options->rank_count < 1 || options->rank_count > COPSE__MAX_REPLICAS)
+        return copse__comm_invalid(err, "it takes 1 to 64 ranks", options->rank_count);
+    if (options->dtype != COPSE_F32 && options->dtype != COPSE_F16)
+        return copse__fail(err, COPSE_UNSUPPORTED, 0, "all-reduce",
+                           "it sums f32 and f16, not %s",
+                           copse_dtype_name(options->dtype));
+    copse__allreduce *engine = NULL;
+    copse_status status = copse__calloc(&engine, 1, sizeof *engine, err);
+    if (status != COPSE_OK)
+        return status;
+    status =
+        copse__calloc(&engine->ranks, options->rank_count, sizeof *engine->ranks, err);
+    if (status != COPSE_OK) {
+        free(engine);
+        return status;
+    }
+    engine->rank_count = options->rank_count;
+    init_locks(engine);
+    engine->bucket_count = options->bucket_count;
+    engine->warn_ns = options->warn_ns ? options->warn_ns : UINT64_C(5000000000);
+    engine->fail_ns = options->fail_ns ? options->fail_ns : UINT64_C(60000000000);
+    engine->isa = copse__sum_isa_best();
+    engine->dtype = options->dtype;
+    size_t reducers = options->reducer_threads;
+    if (reducers == 0)
+        reducers = copse__min_size(copse__allowed_cpus(), 16);
+    engine->sum_limit = reducers;
+    COPSE__TRY(copse__calloc(&engine->buckets, engine->bucket_count,
+                             sizeof *engine->buckets, err),
+               out);
+    COPSE__TRY(lay_out(engine, options, err), out);
+    for (size_t r = 0; r < engine->rank_count; r++)
+        COPSE__TRY(open_rank(engine, r, options, err), out);
+    COPSE__TRY(fit_slots(engine, err), out);
+    copse__engine_find_sources(engine);
+    COPSE__TRY(start_threads(engine, reducers, err), out);
+    *out = engine;
+    return COPSE_OK;
+out:
+    copse__allreduce_free(engine);
+    return status;
+}
+
+static bool moving(const copse__mover *mover) {
+    return mover->started && !mover->exited;
+}
+
+/* Waits for the movers to leave: those of live ranks as long as a stall may last, those of
+ * a lost device only a moment. False: some are stuck in their driver. */
+static bool movers_left(copse__allreduce *engine) {
+    const uint64_t begun = copse__now_ns();
+    for (;;) {
+        uint64_t patience = 0;
+        bool stuck = false;
+        for (size_t r = 0; r < engine->rank_count; r++) {
+            const copse__rank *rank = &engine->ranks[r];
+            if (!moving(&rank->lifter) && !moving(&rank->lowerer))
+                continue;
+            stuck = true;
+            const uint64_t limit =
+                copse__rank_lives(rank) ? engine->fail_ns : UINT64_C(100000000);
+            patience = limit > patience ? limit : patience;
+        }
+        const uint64_t until = begun + patience;
+        if (!stuck || copse__now_ns() >= until)
+            return !stuck;
+        const struct timespec at = {.tv_sec = (time_t)(until / 1000000000u),
+                                    .tv_nsec = (long)(until % 1000000000u)};
+        pthread_cond_timedwait(&engine->exits, &engine->lock, &at);
+    }
+}
+
+/* False: it is stuck in its driver, and left there. */
+static bool finish_mover(copse__allreduce *engine, copse__mover *mover) {
+    if (!mover->started)
+        return true;
+    pthread_mutex_lock(&engine->lock);
+    const bool exited = mover->exited;
+    pthread_mutex_unlock(&engine->lock);
+    if (exited)
+        pthread_join(mover->thread, NULL);
+    else
+        pthread_detach(mover->thread);
+    return exited;
+}
+
+/* What a rank has of its own; of a lost device only what its driver cannot know. */
+static void close_rank(copse__rank *rank) {
+    if (copse__rank_lives(rank) && rank->slot_buffer != NULL)
+        rank->backend->buffer_free(rank->slot_buffer);
+    free(rank->parts);
+    free(rank->lift_fences);
+    free(rank->lower_fences);
+}
+
+static void destroy(copse__allreduce *engine) {
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        pthread_cond_destroy(&engine->ranks[r].waiter);
+        pthread_cond_destroy(&engine->ranks[r].lifter.wake);
+        pthread_cond_destroy(&engine->ranks[r].lowerer.wake);
+    }
+    pthread_mutex_destroy(&engine->lock);
+    pthread_cond_destroy(&engine->work);
+    pthread_cond_destroy(&engine->watchdog_wake);
+    pthread_cond_destroy(&engine->exits);
+    free(engine->ranks);
+    free(engine->buckets);
+    free(engine->reducers);
+    free(engine);
+}
+
+void copse__allreduce_free(copse__allreduce *engine) {
+    if (engine == NULL)
+        return;
+    pthread_mutex_lock(&engine->lock);
+    engine->quit = true;
+    copse__engine_wake_all(engine);
+    const bool all_left = movers_left(engine);
+    pthread_mutex_unlock(&engine->lock);
+    for (size_t i = 0; i < engine->reducers_started; i++)
+        pthread_join(engine->reducers[i], NULL);
+    if (engine->watchdog_started)
+        pthread_join(engine->watchdog, NULL);
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        copse__rank *rank = &engine->ranks[r];
+        const bool lifter_left = finish_mover(engine, &rank->lifter);
+        const bool lowerer_left = finish_mover(engine, &rank->lowerer);
+        if (lifter_left && lowerer_left)
+            close_rank(rank);
+    }
+    if (all_left)
+        destroy(engine);
+}
+
+copse__stage_path copse__allreduce_path(const copse__allreduce *engine, size_t rank) {
+    return engine->ranks[rank].path;
+}
+
+size_t copse__allreduce_chunk_bytes(const copse__allreduce *engine) {
+    return engine->chunk_bytes;
+}
+
+double copse__allreduce_passes(const copse__allreduce *engine) {
+    double passes = 0;
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        const bool shared = copse__device_get(engine->ranks[r].device)->caps.unified;
+        passes += engine->ranks[r].path == COPSE__PATH_MAPPED || shared ? 2 : 4;
+    }
+    return passes;
+}
