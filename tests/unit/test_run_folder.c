@@ -2,6 +2,8 @@
 #include "support/check.h"
 #include "support/files.h"
 
+#include <dirent.h>
+#include <malloc.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -268,6 +270,39 @@ START_TEST(test_saver_failure_is_told_and_the_next_goes_on) {
 }
 END_TEST
 
+static unsigned open_files(void) {
+    unsigned count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+START_TEST(test_saver_many_saves_take_no_more_memory_or_files) {
+    copse__run_folder *folder = open_run(run, false);
+    copse__saver *saver;
+    copse__saved saved;
+    ASSERT_OK(copse__saver_open(&saver, folder, 2, &tensor, 1, &error));
+    size_t bytes = 0;
+    unsigned files = 0;
+    for (uint64_t step = 1; step <= 300; step++) {
+        fill(saver, step);
+        ck_assert(copse__saver_result(saver, true, &saved));
+        ck_assert_int_eq(saved.status, COPSE_OK);
+        if (step == 20) {
+            bytes = mallinfo2().uordblks;
+            files = open_files();
+        }
+    }
+    ck_assert_uint_eq(open_files(), files);
+    ck_assert_uint_le(mallinfo2().uordblks, bytes + 4096);
+    copse__saver_close(saver);
+    copse__run_folder_close(folder);
+}
+END_TEST
+
 static void add(Suite *suite, const char *name, const TTest *function) {
     TCase *tcase = tcase_create(name);
     tcase_set_timeout(tcase, 60);
@@ -290,6 +325,7 @@ int main(void) {
     ADD(test_load_damaged_offers_the_next_older);
     ADD(test_load_latest_that_says_nonsense_is_not_followed);
     ADD(test_saver_writes_what_was_copied);
+    ADD(test_saver_many_saves_take_no_more_memory_or_files);
     ADD(test_saver_failure_is_told_and_the_next_goes_on);
     return run_suite(suite);
 }
