@@ -205,7 +205,7 @@ copse_status copse__allreduce_drop(copse__allreduce *engine, size_t rank_index,
         goto out;
     }
     rank->dropped = true;
-    atomic_store(&rank->lost, true);
+    copse__engine_lose(engine, rank);
     if (engine->failing) {
         copse__engine_restart(engine);
     } else if (!is_idle(engine)) {

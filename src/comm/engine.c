@@ -93,6 +93,13 @@ void copse__engine_discard(copse__allreduce *engine, size_t rank,
     copse__engine_wake_all(engine);
 }
 
+void copse__engine_lose(copse__allreduce *engine, copse__rank *rank) {
+    atomic_store(&rank->lost, true);
+    /* Its driver may be in the middle of an upload from another rank's slots. */
+    if (rank->path == COPSE__PATH_COPIED)
+        engine->ranks[rank->source].lent = true;
+}
+
 void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stage stage,
                         uint64_t q, const copse_error *cause) {
     if (rank->dropped)
@@ -105,7 +112,7 @@ void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stag
             chunks = engine->buckets[bucket].chunk_count;
         }
         rank->failed = true;
-        atomic_store(&rank->lost, true);
+        copse__engine_lose(engine, rank);
         copse__fail(&rank->error, cause->status, cause->native,
                     copse__device_get(rank->device)->choice.label,
                     "all-reduce of step %llu, bucket %zu, chunk %llu of %llu, %s of rank "

@@ -65,6 +65,7 @@ typedef struct copse__rank {
     copse__stage_path path;
     copse__buffer *slot_buffer; /* COPIED: slot_count chunks of staging memory */
     char *slots;
+    bool lent;     /* a lost device may still read its slots: they are not freed */
     size_t source; /* COPIED: the rank whose slots hold the sums that it takes home */
     copse__part *parts;                         /* one a bucket */
     copse__fence **lift_fences, **lower_fences; /* slot_count each: what is in flight */
@@ -157,6 +158,8 @@ void copse__engine_discard(copse__allreduce *engine, size_t rank,
 /* Finds the slots that each copied rank takes its sums from: those of a CPU device need no
  * driver to pin them, so all of these read the same. */
 void copse__engine_find_sources(copse__allreduce *engine);
+/* Marks what a device that is lost from now on may still touch. */
+void copse__engine_lose(copse__allreduce *engine, copse__rank *rank);
 /* Begins the next attempt where nothing holds it back any more. */
 void copse__engine_restart(copse__allreduce *engine);
 /* Chunks that every rank not dropped has brought to the host. */

@@ -337,7 +337,7 @@ static bool finish_mover(copse__allreduce *engine, copse__mover *mover) {
 
 /* What a rank has of its own; of a lost device only what its driver cannot know. */
 static void close_rank(copse__rank *rank) {
-    if (copse__rank_lives(rank) && rank->slot_buffer != NULL)
+    if (copse__rank_lives(rank) && !rank->lent && rank->slot_buffer != NULL)
         rank->backend->buffer_free(rank->slot_buffer);
     free(rank->parts);
     free(rank->lift_fences);

@@ -118,8 +118,12 @@ static void *run_queue(void *user) {
         if (self->first == NULL)
             self->end = &self->first;
         self->busy = true;
+        const bool dead = device->struck && device->action != FAKE_DELAY &&
+                          device->fault_call != FAKE_ALLOC;
         pthread_mutex_unlock(&device->lock);
-        if (now->to != NULL && now->from != NULL)
+        if (dead) {
+            /* A failed device moves nothing any more. */
+        } else if (now->to != NULL && now->from != NULL)
             memcpy(now->to, now->from, now->bytes);
         else if (now->to != NULL)
             for (size_t at = 0; at + 4 <= now->bytes; at += 4)
