@@ -408,6 +408,10 @@ typedef struct copse_pipeline_options {
     size_t replica_count; /* 0: 1 */
     const size_t *shards; /* rows of each replica in a full batch, summing to batch; or */
     const double *weights; /* copse_shard_split(batch, …); both NULL: equal */
+    size_t
+        unit; /* parts begin at multiples of so many rows, so that such a group of rows is
+                  * never cut: the shards of full batches too (only the last that is not empty
+                  * may end within a group). 0: 1 */
 
     copse_slot_alloc_fn *alloc; /* both NULL: host memory aligned to 4096 bytes */
     copse_slot_free_fn *free;

@@ -14,16 +14,32 @@
 /* ---- Options --------------------------------------------------------------------------
  */
 
+/* Splits the batch by weights, in groups of `unit` rows. */
+static copse_status split_by_weights(copse_pipeline *p, const double *weights,
+                                     copse_error *err) {
+    size_t groups = p->batch / p->unit + (p->batch % p->unit != 0);
+    copse_status status = copse_shard_split(groups, p->replicas, weights, p->shards, err);
+    if (status == COPSE_OK)
+        copse__pipeline_groups_to_rows(p, p->batch, p->shards);
+    return status;
+}
+
 static copse_status set_shards(copse_pipeline *p, const copse_pipeline_options *options,
                                copse_error *err) {
+    p->unit = options->unit ? options->unit : 1;
     copse_status status = copse__calloc(&p->shards, p->replicas, sizeof *p->shards, err);
     if (status != COPSE_OK)
         return status;
     if (!options->shards)
-        return copse_shard_split(p->batch, p->replicas, options->weights, p->shards, err);
+        return split_by_weights(p, options->weights, err);
     size_t sum = 0;
     for (size_t r = 0; r < p->replicas; r++) {
         p->shards[r] = options->shards[r];
+        if (options->shards[r] > 0 && sum % p->unit != 0)
+            return copse__fail(err, COPSE_INVALID, 0, NULL,
+                               "the shard of replica %zu begins at row %zu, within a "
+                               "group of %zu",
+                               r, sum, p->unit);
         if (!copse__add_size(sum, options->shards[r], &sum))
             break;
     }
@@ -228,7 +244,11 @@ static copse_status alloc_part(copse_pipeline *p, copse_slot_alloc_fn *alloc,
                                size_t replica, size_t row_bytes, unsigned char **out,
                                copse_error *err) {
     size_t bytes;
-    if (!copse__mul_size(copse__max_size(p->shards[replica], 1), row_bytes, &bytes))
+    /* Of a smaller batch the last groups may lie elsewhere, so each is taken as whole. */
+    size_t groups = p->shards[replica] / p->unit + (p->shards[replica] % p->unit != 0);
+    size_t rows;
+    if (!copse__mul_size(copse__max_size(groups, 1), p->unit, &rows) ||
+        !copse__mul_size(copse__min_size(rows, p->batch), row_bytes, &bytes))
         return copse__fail_nomem(err, UINT64_MAX);
     void *made = NULL;
     copse_status status = alloc(p->alloc_user, replica, bytes, &made, err);

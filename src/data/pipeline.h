@@ -36,6 +36,7 @@ struct copse_pipeline {
     size_t feature_bytes, label_bytes;
     size_t batch, replicas;
     size_t *shards;
+    size_t unit; /* rows that stay together */
     copse_shuffle shuffle;
     size_t shuffle_buffer;
     uint64_t seed, epochs, batches;
@@ -98,6 +99,11 @@ void *copse__pipeline_worker(void *pipeline);
  * position and moves that on. */
 copse_status copse__pipeline_plan(copse_pipeline *pipeline, copse__slot *slot,
                                   copse_error *err);
+
+/* Turns rows[0..replicas) from whole groups of `unit` rows into rows, of `total` in all: only the
+ * last group may be smaller. */
+void copse__pipeline_groups_to_rows(const copse_pipeline *pipeline, size_t total,
+                                    size_t *rows);
 
 /* Splits slot->batch.rows over the replicas and points the parts at their memory. */
 copse_status copse__pipeline_set_parts(copse_pipeline *pipeline, copse__slot *slot,

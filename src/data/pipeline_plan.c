@@ -6,10 +6,37 @@
 #include "data/pipeline.h"
 #include "data/shuffle.h"
 
+static size_t groups_of(const copse_pipeline *p, size_t rows) {
+    return rows / p->unit + (rows % p->unit != 0);
+}
+
+void copse__pipeline_groups_to_rows(const copse_pipeline *p, size_t total, size_t *rows) {
+    for (size_t r = 0; r < p->replicas; r++) {
+        size_t groups = rows[r];
+        rows[r] = groups_of(p, total) <= groups ? total : groups * p->unit;
+        total -= rows[r];
+    }
+}
+
+/* How a batch of `total` rows is cut, without cutting a group of rows. */
+static copse_status split_rows(const copse_pipeline *p, size_t total, size_t *rows,
+                               copse_error *err) {
+    size_t *full;
+    copse_status status = copse__calloc(&full, p->replicas, sizeof *full, err);
+    if (status != COPSE_OK)
+        return status;
+    for (size_t r = 0; r < p->replicas; r++)
+        full[r] = groups_of(p, p->shards[r]);
+    status = copse_shard_split_partial(groups_of(p, total), p->replicas, full, rows, err);
+    free(full);
+    if (status == COPSE_OK)
+        copse__pipeline_groups_to_rows(p, total, rows);
+    return status;
+}
+
 copse_status copse__pipeline_set_parts(copse_pipeline *p, copse__slot *slot,
                                        copse_error *err) {
-    copse_status status = copse_shard_split_partial(slot->batch.rows, p->replicas,
-                                                    p->shards, slot->rows, err);
+    copse_status status = split_rows(p, slot->batch.rows, slot->rows, err);
     if (status != COPSE_OK)
         return status;
     size_t first = 0;

@@ -258,6 +258,50 @@ START_TEST(test_pipeline_shards_follow_weights) {
 }
 END_TEST
 
+/* 100 rows in groups of 32 over uneven replicas, and a last batch of 75: no group is cut. */
+START_TEST(test_pipeline_unit_keeps_groups_of_rows_together) {
+    numbers n;
+    copse_dataset *set = make_numbers(&n, 175);
+    static const size_t wanted[][3] = {{64, 36, 0}, {32, 64, 4}, {0, 96, 4}};
+    for (size_t w = 0; w < 3; w++) {
+        copse_pipeline_options options = {.batch = 100,
+                                          .epochs = 1,
+                                          .replica_count = 3,
+                                          .shards = wanted[w],
+                                          .unit = 32};
+        copse_pipeline *p;
+        ASSERT_OK(copse_pipeline_open(&p, set, &options, &error));
+        for (size_t b = 0; b < 2; b++) {
+            const copse_batch *batch;
+            uint64_t samples[100];
+            size_t count = 0;
+            ASSERT_OK(copse_pipeline_next(p, &batch, &error));
+            collect(batch, samples, &count);
+            ck_assert_uint_eq(count, b == 0 ? 100 : 75);
+            for (size_t r = 0; r < 3; r++)
+                if (b == 0)
+                    ck_assert_uint_eq(batch->parts[r].rows, wanted[w][r]);
+                else if (batch->parts[r].rows > 0)
+                    ck_assert_uint_eq(batch->parts[r].first_row % 32, 0);
+            copse_pipeline_release(p, batch);
+        }
+        copse_pipeline_close(p);
+    }
+    static const size_t cut[] = {36, 64, 0};
+    copse_pipeline_options options = {
+        .batch = 100, .replica_count = 3, .shards = cut, .unit = 32};
+    copse_pipeline *p;
+    ASSERT_FAILS(COPSE_INVALID, copse_pipeline_open(&p, set, &options, &error));
+    options.shards = NULL; /* by weights: groups of rows are what is weighed */
+    ASSERT_OK(copse_pipeline_open(&p, set, &options, &error));
+    const size_t *made = copse_pipeline_get_shards(p);
+    ck_assert_uint_eq(made[0] + made[1] + made[2], 100);
+    ck_assert_uint_eq(made[0], 64);
+    copse_pipeline_close(p);
+    copse_dataset_close(set);
+}
+END_TEST
+
 START_TEST(test_pipeline_held_batches_stay_whole) {
     numbers state;
     copse_dataset *set = make_numbers(&state, 40);
@@ -427,6 +471,7 @@ int main(void) {
     ADD_TEST(suite, test_pipeline_reports_epochs_and_positions);
     ADD_TEST(suite, test_pipeline_resumes_at_any_batch);
     ADD_TEST(suite, test_pipeline_shards_follow_weights);
+    ADD_TEST(suite, test_pipeline_unit_keeps_groups_of_rows_together);
     ADD_TEST(suite, test_pipeline_held_batches_stay_whole);
     ADD_TEST(suite, test_pipeline_failing_sample_in_epoch_2);
     ADD_TEST(suite, test_pipeline_label_out_of_range_is_named);
