@@ -16,7 +16,8 @@ static const copse__backend *backend_for(copse__api api) {
 
 copse_status copse__device_open(copse__device **out, const copse__device_choice *choice,
                                 const copse__device_options *options, copse_error *err) {
-    const copse__backend *backend = backend_for(choice->api);
+    const copse__backend *backend =
+        options && options->backend ? options->backend : backend_for(choice->api);
     *out = NULL;
     if (!backend)
         return copse__fail(err, COPSE_UNSUPPORTED, 0, choice->label,

@@ -85,6 +85,7 @@ typedef struct copse__device_options {
     const char *const
         *providers; /* "op=provider" pairs, NULL-terminated, that fix the choice (a
                        recorded plan's table); NULL: the backend chooses */
+    const copse__backend *backend; /* to open it with; NULL: the one for choice->api */
 } copse__device_options;
 
 struct copse__backend {

@@ -133,6 +133,14 @@ copse__view copse__store_bucket(const copse__store *store, copse__kind kind, siz
                              store->layout->buckets[bucket].elements * sizeof(float)};
 }
 
+copse_status copse__store_replan(copse__store *store, const copse__plan *const *plans,
+                                 size_t plan_count, copse_error *err) {
+    free_buffers(store, store->blocks, store->block_count);
+    store->blocks = NULL;
+    store->block_count = 0;
+    return new_arena(store, plans, plan_count, err);
+}
+
 /* Where one parameter's bytes lie. A parameter starts at a multiple of the view alignment. */
 static copse__view parameter_view(const copse__store *store, copse__kind kind,
                                   size_t slot, size_t parameter) {

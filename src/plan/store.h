@@ -49,6 +49,11 @@ copse_status copse__store_write(copse__store *store, copse__kind kind, size_t sl
 copse_status copse__store_read(copse__store *store, copse__kind kind, size_t slot,
                                size_t parameter, float *values, copse_error *err);
 
+/* Another arena, for these plans of the same layout. What the programs kept in the old one is lost, and
+ * they must be gone; everything else stays. */
+copse_status copse__store_replan(copse__store *store, const copse__plan *const *plans,
+                                 size_t plan_count, copse_error *err);
+
 /* Weights, gradients and slots become zero again. Blocks. */
 copse_status copse__store_clear(copse__store *store, copse_error *err);
 

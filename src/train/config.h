@@ -152,7 +152,9 @@ typedef struct copse__config_train {
     char **metrics; /* "accuracy" */
     size_t metric_count;
     copse__config_precision precision;
-    uint64_t accumulate; /* micro-batches a step */
+    uint64_t accumulate; /* micro-batches a step, on each device */
+    uint64_t
+        micro_shard; /* samples whose gradient is computed alone (reproducible: devices) */
     copse__config_strategy strategy;
     uint64_t seed;
     uint64_t
@@ -175,6 +177,7 @@ typedef enum copse__config_shards {
 typedef struct copse__config_devices {
     char *select;                /* comma-separated terms of --devices; "": the default */
     copse__config_shards shards; /* of devices without a weight (*W) in select */
+    double stall_seconds;        /* a device that does not answer for so long is lost */
 } copse__config_devices;
 
 typedef struct copse__config_checkpoint {

@@ -10,7 +10,7 @@
 static copse_status build(copse__graph **out, const copse__network *network,
                           size_t max_rows, bool training, copse_error *err) {
     copse__model_options options = network->options;
-    options.max_batch = max_rows;
+    options.max_batch = copse__max_size(max_rows, 1);
     options.training = training;
     copse_status status =
         copse__model_build(out, network->layers, network->layer_count, &options, err);
@@ -19,16 +19,24 @@ static copse_status build(copse__graph **out, const copse__network *network,
     return status;
 }
 
+static copse_status build_graphs(copse__replica *r, const copse__network *network,
+                                 bool training, copse_error *err) {
+    copse_status status = COPSE_OK;
+    if (training)
+        status = build(&r->train_graph, network, r->sizes.train_rows, true, err);
+    if (status == COPSE_OK)
+        status = build(&r->eval_graph, network, r->sizes.eval_rows, false, err);
+    return status;
+}
+
 copse_status copse__replica_open(copse__replica *r, size_t rank,
                                  const copse__device_choice *choice,
                                  const copse__device_options *device_options,
-                                 const copse__network *network, size_t max_rows,
+                                 const copse__network *network, copse__sizes sizes,
                                  bool training, copse_error *err) {
     copse_status status;
-    *r = (copse__replica){.rank = rank, .max_rows = copse__max_size(max_rows, 1)};
-    if (training)
-        COPSE__TRY(build(&r->train_graph, network, r->max_rows, true, err), fail);
-    COPSE__TRY(build(&r->eval_graph, network, r->max_rows, false, err), fail);
+    *r = (copse__replica){.rank = rank, .sizes = sizes};
+    COPSE__TRY(build_graphs(r, network, training, err), fail);
     COPSE__TRY(copse__device_open(&r->device, choice, device_options, err), fail);
     return COPSE_OK;
 fail:
@@ -36,12 +44,19 @@ fail:
     return status;
 }
 
+/* ---- Memory ---------------------------------------------------------------------------- */
+
+size_t copse__layout_bytes(const copse__layout *layout) {
+    size_t elements = 0;
+    for (size_t b = 0; b < layout->bucket_count; b++)
+        elements += layout->buckets[b].elements;
+    return elements * sizeof(float);
+}
+
 /* Bytes of weights, gradients and slots, and bytes that grow with the shard. */
 static size_t fixed_bytes(const copse__replica *r) {
-    size_t kinds = r->train_graph ? 2 + r->slot_count : 1, elements = 0;
-    for (size_t b = 0; b < r->layout->bucket_count; b++)
-        elements += r->layout->buckets[b].elements;
-    return kinds * elements * sizeof(float) + r->eval_plan->state_bytes +
+    size_t kinds = r->train_graph ? 2 + r->slot_count + r->sizes.levels : 1;
+    return kinds * copse__layout_bytes(r->layout) + r->eval_plan->state_bytes +
            sizeof(copse_scalars);
 }
 
@@ -66,18 +81,27 @@ size_t copse__replica_bytes(const copse__replica *r) {
     return fixed_bytes(r) + growing_bytes(r);
 }
 
+size_t copse__replica_room(const copse__replica *r) {
+    size_t total = copse__device_get(r->device)->caps.total_bytes;
+    size_t fixed = fixed_bytes(r), growing = copse__max_size(growing_bytes(r), 1);
+    double fits = (double)copse__max_size(r->sizes.train_rows, 1) *
+                  (total > fixed ? (double)(total - fixed) : 0) / (double)growing;
+    return fits < 1e15 ? (size_t)fits : SIZE_MAX;
+}
+
 /* Says that a device is too small before its driver is asked for what it cannot give. */
 static copse_status check_total(const copse__replica *r, copse_error *err) {
     const copse__device_base *base = copse__device_get(r->device);
     size_t fixed = fixed_bytes(r), growing = growing_bytes(r);
+    size_t rows = copse__max_size(r->sizes.train_rows, r->sizes.eval_rows);
     if (fixed + growing <= base->caps.total_bytes)
         return COPSE_OK;
     size_t room = base->caps.total_bytes > fixed ? base->caps.total_bytes - fixed : 0;
-    double fits = (double)r->max_rows * (double)room / (double)growing;
+    double fits = (double)rows * (double)room / (double)growing;
     return copse__fail(err, COPSE_DEVICE_MEMORY, 0, base->choice.label,
                        "the model needs %zu bytes for parameters and %zu for a shard of "
                        "%zu samples, but the device has %zu; a shard of %.0f would fit",
-                       fixed, growing, r->max_rows, base->caps.total_bytes, fits);
+                       fixed, growing, rows, base->caps.total_bytes, fits);
 }
 
 copse_status copse__replica_plan(copse__replica *r, const copse__layout *layout,
@@ -91,6 +115,50 @@ copse_status copse__replica_plan(copse__replica *r, const copse__layout *layout,
     return status == COPSE_OK ? check_total(r, err) : status;
 }
 
+/* ---- Preparing ------------------------------------------------------------------------- */
+
+static void free_parts(copse__replica *r) {
+    const copse__backend *backend = r->device ? copse__backend_of(r->device) : NULL;
+    if (r->parts_read)
+        backend->fence_free(r->parts_read);
+    r->parts_read = NULL;
+    for (size_t i = 0; r->parts && i < r->sizes.parts; i++)
+        backend->buffer_free(r->parts[i]);
+    free(r->parts);
+    free(r->part_ranges);
+    r->parts = NULL;
+    r->part_ranges = NULL;
+}
+
+static copse_status new_parts(copse__replica *r, copse_error *err) {
+    size_t count = r->sizes.parts, bytes = copse__layout_bytes(r->layout);
+    copse_status status = copse__calloc(&r->parts, count, sizeof *r->parts, err);
+    if (status == COPSE_OK)
+        status = copse__calloc(&r->part_ranges, count, sizeof *r->part_ranges, err);
+    for (size_t i = 0; i < count && status == COPSE_OK; i++)
+        status = copse__backend_of(r->device)->buffer_new(&r->parts[i], r->device,
+                                                          copse__max_size(bytes, 4),
+                                                          COPSE__MEMORY_STAGING, err);
+    return status;
+}
+
+/* Everything that depends on the sizes; the store is there. */
+static copse_status prepare_programs(copse__replica *r, copse_error *err) {
+    copse_status status;
+    if (r->train_graph) {
+        COPSE__TRY(
+            copse__program_new(&r->train, r->train_graph, r->train_plan, r->store, err),
+            out);
+        COPSE__TRY(copse__partials_new(&r->partials, r->store, r->sizes.levels, err),
+                   out);
+        COPSE__TRY(new_parts(r, err), out);
+    }
+    COPSE__TRY(copse__program_new(&r->eval, r->eval_graph, r->eval_plan, r->store, err),
+               out);
+out:
+    return status; /* what was made is freed by copse__replica_close */
+}
+
 copse_status copse__replica_prepare(copse__replica *r, const copse__optimizer *optimizer,
                                     copse_error *err) {
     copse_status status;
@@ -99,67 +167,156 @@ copse_status copse__replica_prepare(copse__replica *r, const copse__optimizer *o
     COPSE__TRY(copse__store_new(&r->store, r->device, r->layout, r->slot_count, training,
                                 plans, training ? 2 : 1, err),
                out);
-    if (training)
-        COPSE__TRY(
-            copse__program_new(&r->train, r->train_graph, r->train_plan, r->store, err),
-            out);
-    COPSE__TRY(copse__program_new(&r->eval, r->eval_graph, r->eval_plan, r->store, err),
-               out);
+    COPSE__TRY(prepare_programs(r, err), out);
     if (training)
         COPSE__TRY(copse__updater_new(&r->updater, r->store, optimizer, err), out);
 out:
-    return status; /* what was made is freed by copse__replica_close */
+    return status;
+}
+
+static copse_status run_once(copse__program *program, const copse__graph *graph,
+                             size_t slot, size_t rows, const void *zeros,
+                             copse_error *err) {
+    copse__extents extents = copse__shard_extents(graph, rows);
+    copse_status status =
+        copse__program_upload(program, slot, zeros, zeros, &extents, err);
+    if (status == COPSE_OK)
+        status = copse__program_run(program, slot, 0, graph->node_count, &extents, err);
+    if (status == COPSE_OK)
+        status = copse__program_collect(program, slot, &extents, err);
+    return status == COPSE_OK ? copse__program_wait(program, UINT64_MAX, err) : status;
+}
+
+static size_t planned_bytes(const copse__graph *graph) {
+    size_t input = copse__tensor_bytes(&graph->tensors[graph->input], NULL);
+    return graph->label == COPSE__NO_TENSOR
+               ? input
+               : copse__max_size(
+                     input, copse__tensor_bytes(&graph->tensors[graph->label], NULL));
+}
+
+/* Every program once in each slot, and every addition. Gradients and moments are overwritten. */
+static copse_status warm_up_programs(copse__replica *r, copse_error *err) {
+    copse_status status;
+    copse__program *programs[] = {r->eval, r->train};
+    const copse__graph *graphs[] = {r->eval_graph, r->train_graph};
+    void *zeros;
+    size_t bytes = planned_bytes(r->eval_graph);
+    if (r->train_graph)
+        bytes = copse__max_size(bytes, planned_bytes(r->train_graph));
+    status = copse__calloc(&zeros, bytes, 1, err);
+    if (status != COPSE_OK)
+        return status;
+    for (size_t i = 0; i < COPSE__COUNT(programs) && programs[i]; i++) {
+        size_t rows = i == 0 ? r->sizes.eval_rows : r->sizes.train_rows;
+        for (size_t slot = 0; slot < COPSE__INPUT_SLOTS; slot++)
+            COPSE__TRY(run_once(programs[i], graphs[i], slot, copse__max_size(rows, 1),
+                                zeros, err),
+                       out);
+    }
+    for (size_t l = 0; r->partials && l < r->sizes.levels; l++)
+        COPSE__TRY(copse__partials_push(r->partials, err), out);
+    for (size_t l = 0; r->partials && l < r->sizes.levels; l++)
+        COPSE__TRY(copse__partials_merge(r->partials, err), out);
+    COPSE__TRY(copse__backend_of(r->device)->finish(r->device, COPSE__QUEUE_COMPUTE, err),
+               out);
+out:
+    free(zeros);
+    return status;
 }
 
 copse_status copse__replica_warm_up(copse__replica *r, copse_error *err) {
     copse_status status;
-    copse__program *programs[] = {r->eval, r->train};
-    copse__extents extents = copse__shard_extents(r->eval_graph, r->max_rows);
-    const copse__tensor *input = &r->eval_graph->tensors[r->eval_graph->input];
-    size_t label_bytes =
-        r->eval_graph->label == COPSE__NO_TENSOR
-            ? 0
-            : copse__tensor_bytes(&r->eval_graph->tensors[r->eval_graph->label], NULL);
-    void *zeros;
-    status = copse__calloc(
-        &zeros, copse__max_size(copse__tensor_bytes(input, NULL), label_bytes), 1, err);
-    if (status != COPSE_OK)
-        return status;
-    for (size_t i = 0; i < COPSE__COUNT(programs) && programs[i]; i++)
-        for (size_t slot = 0; slot < COPSE__INPUT_SLOTS; slot++) {
-            const copse__graph *graph = i == 0 ? r->eval_graph : r->train_graph;
-            COPSE__TRY(
-                copse__program_upload(programs[i], slot, zeros, zeros, &extents, err),
-                out);
-            COPSE__TRY(copse__program_run(programs[i], slot, 0, graph->node_count,
-                                          &extents, err),
-                       out);
-            COPSE__TRY(copse__program_collect(programs[i], slot, &extents, err), out);
-            COPSE__TRY(copse__program_wait(programs[i], UINT64_MAX, err), out);
-        }
+    COPSE__TRY(warm_up_programs(r, err), out);
     if (r->updater) {
         uint64_t ignored;
         COPSE__TRY(copse__updater_check(r->updater, &ignored, err), out);
         COPSE__TRY(copse__updater_apply(r->updater, err), out);
         COPSE__TRY(copse__updater_hash(r->updater, &ignored, err), out);
     }
+    if (r->sizes.parts > 0)
+        COPSE__TRY(copse__partials_check(r->partials, err), out);
     COPSE__TRY(copse__store_clear(r->store, err), out);
 out:
-    free(zeros);
     return status;
 }
 
-void copse__replica_close(copse__replica *r) {
-    copse__updater_free(r->updater);
+/* ---- Other sizes ----------------------------------------------------------------------- */
+
+static void free_programs(copse__replica *r) {
+    copse__partials_free(r->partials);
     copse__program_free(r->train);
     copse__program_free(r->eval);
-    copse__store_free(r->store);
+    free_parts(r);
+    r->partials = NULL;
+    r->train = r->eval = NULL;
+}
+
+static void free_plans(copse__replica *r) {
     copse__plan_free(r->train_plan);
     copse__plan_free(r->eval_plan);
     copse__graph_free(r->train_graph);
     copse__graph_free(r->eval_graph);
+    r->train_plan = r->eval_plan = NULL;
+    r->train_graph = r->eval_graph = NULL;
+}
+
+static bool same_sizes(copse__sizes a, copse__sizes b) {
+    return a.train_rows == b.train_rows && a.eval_rows == b.eval_rows &&
+           a.levels == b.levels && a.parts == b.parts;
+}
+
+copse_status copse__replica_resize(copse__replica *r, const copse__network *network,
+                                   const copse__optimizer *optimizer, copse__sizes sizes,
+                                   copse_error *err) {
+    if (same_sizes(r->sizes, sizes))
+        return COPSE_OK;
+    copse__replica planned = {.rank = r->rank, .device = r->device, .sizes = sizes};
+    copse_status status = build_graphs(&planned, network, r->train_graph != NULL, err);
+    if (status == COPSE_OK)
+        status = copse__replica_plan(&planned, r->layout, optimizer, err);
+    if (status != COPSE_OK) {
+        free_plans(&planned);
+        return status;
+    }
+    free_programs(r);
+    free_plans(r);
+    r->sizes = sizes;
+    r->train_graph = planned.train_graph;
+    r->eval_graph = planned.eval_graph;
+    r->train_plan = planned.train_plan;
+    r->eval_plan = planned.eval_plan;
+    r->train_slot = r->eval_slot = 0;
+    const copse__plan *plans[] = {r->eval_plan, r->train_plan};
+    COPSE__TRY(copse__store_replan(r->store, plans, r->train_plan ? 2 : 1, err), out);
+    COPSE__TRY(prepare_programs(r, err), out);
+    COPSE__TRY(warm_up_programs(r, err), out);
+out:
+    return status;
+}
+
+void copse__replica_close(copse__replica *r) {
+    if (atomic_load(&r->lost))
+        return;
+    copse__updater_free(r->updater);
+    free_programs(r);
+    copse__store_free(r->store);
+    free_plans(r);
     copse__device_close(r->device);
+    free(r->metrics);
+    free(r->moments);
     *r = (copse__replica){0};
+}
+
+void copse__replica_forget(copse__replica *r) {
+    if (!atomic_load(&r->lost))
+        return;
+    free_plans(r);
+    free(r->metrics);
+    free(r->moments);
+    free(r->part_ranges);
+    r->metrics = r->moments = NULL;
+    r->part_ranges = NULL;
 }
 
 copse__extents copse__shard_extents(const copse__graph *graph, size_t rows) {
@@ -169,100 +326,4 @@ copse__extents copse__shard_extents(const copse__graph *graph, size_t rows) {
         if (input->dim[d].symbol == COPSE__TIME)
             extents.of[COPSE__TIME] = input->dim[d].size;
     return extents;
-}
-
-static copse_status send_scalars(copse__replica *r, const copse__step *step,
-                                 copse_error *err) {
-    r->scalars[step->slot] = step->scalars;
-    copse__view to = {.buffer = r->store->scalars, .bytes = sizeof(copse_scalars)};
-    return copse__backend_of(r->device)->write(r->device, COPSE__QUEUE_COMPUTE, to,
-                                               &r->scalars[step->slot],
-                                               sizeof(copse_scalars), NULL, NULL, err);
-}
-
-/* Hands a bucket to the all-reduce as soon as what is queued so far has run. */
-static copse_status submit_bucket(copse__replica *r, const copse__step *step,
-                                  size_t bucket, copse_error *err) {
-    const copse__backend *backend = copse__backend_of(r->device);
-    copse__fence *ready = NULL;
-    bool contributes = step->extents.of[COPSE__BATCH] > 0;
-    copse_status status = backend->mark(&ready, r->device, COPSE__QUEUE_COMPUTE, err);
-    if (status == COPSE_OK)
-        status = backend->flush(r->device, COPSE__QUEUE_COMPUTE, err);
-    if (status != COPSE_OK) {
-        backend->fence_free(ready);
-        return status;
-    }
-    return copse__allreduce_submit(
-        step->allreduce, r->rank, step->step, bucket,
-        copse__store_bucket(r->store, COPSE__KIND_GRADIENT, 0, bucket), ready,
-        contributes, err);
-}
-
-/* Runs all nodes, cut where a bucket's last gradient is written. */
-static copse_status run_nodes(copse__replica *r, const copse__step *step,
-                              copse_error *err) {
-    copse_status status;
-    size_t at = 0, end = r->train_graph->node_count;
-    for (size_t b = 0; step->allreduce && b < step->layout->bucket_count; b++) {
-        size_t ready = step->layout->buckets[b].ready_node + 1;
-        ready = copse__min_size(ready, end);
-        status = copse__program_run(r->train, step->slot, at, ready, &step->extents, err);
-        if (status == COPSE_OK)
-            status = submit_bucket(r, step, b, err);
-        if (status != COPSE_OK)
-            return status;
-        at = copse__max_size(at, ready);
-    }
-    return copse__program_run(r->train, step->slot, at, end, &step->extents, err);
-}
-
-copse_status copse__replica_step(copse__replica *r, copse__step *step, copse_error *err) {
-    copse_status status;
-    copse__allreduce_result reduced = {0};
-    step->nonfinite = 0;
-    step->weights_hash = 0;
-    /* First of all, as the all-reduce uses the upload queue from the first bucket on. */
-    if (step->next_features)
-        COPSE__TRY(copse__program_upload(r->train, (step->slot + 1) % COPSE__INPUT_SLOTS,
-                                         step->next_features, step->next_labels,
-                                         &step->next_extents, err),
-                   out);
-    COPSE__TRY(send_scalars(r, step, err), out);
-    COPSE__TRY(run_nodes(r, step, err), out);
-    COPSE__TRY(copse__program_collect(r->train, step->slot, &step->extents, err), out);
-    if (step->allreduce) {
-        COPSE__TRY(
-            copse__allreduce_wait(step->allreduce, r->rank, step->step, &reduced, err),
-            out);
-        step->nonfinite = reduced.nonfinite;
-    } else {
-        COPSE__TRY(copse__updater_check(r->updater, &step->nonfinite, err), out);
-    }
-    COPSE__TRY(copse__program_wait(r->train, UINT64_MAX, err), out);
-    if (step->nonfinite > 0 || !step->update)
-        return COPSE_OK;
-    COPSE__TRY(copse__updater_apply(r->updater, err), out);
-    if (step->hash)
-        COPSE__TRY(copse__updater_hash(r->updater, &step->weights_hash, err), out);
-out:
-    return status;
-}
-
-copse_status copse__replica_evaluate(copse__replica *r, size_t slot,
-                                     const copse__extents *extents,
-                                     const void *next_features, const void *next_labels,
-                                     const copse__extents *next_extents,
-                                     copse_error *err) {
-    copse_status status;
-    size_t end = r->eval_graph->node_count;
-    COPSE__TRY(copse__program_run(r->eval, slot, 0, end, extents, err), out);
-    COPSE__TRY(copse__program_collect(r->eval, slot, extents, err), out);
-    if (next_features)
-        COPSE__TRY(copse__program_upload(r->eval, (slot + 1) % COPSE__INPUT_SLOTS,
-                                         next_features, next_labels, next_extents, err),
-                   out);
-    COPSE__TRY(copse__program_wait(r->eval, UINT64_MAX, err), out);
-out:
-    return status;
 }

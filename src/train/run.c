@@ -382,6 +382,45 @@ copse_status copse__run_epoch(copse__run *run, const copse__epoch_report *report
     return due || run->new_best ? save(run, err) : COPSE_OK;
 }
 
+static void log_shards(copse__run *run) {
+    copse__text text = {0};
+    copse__text_add(&text, "[");
+    for (size_t r = 0; r < copse__trainer_replicas(run->trainer); r++)
+        copse__text_add(&text, "%s%zu", r ? "," : "",
+                        copse__trainer_shard(run->trainer, r));
+    copse__text_add(&text, "]");
+    if (copse__text_check(&text, NULL) == COPSE_OK)
+        copse__jsonl_json(run->log, "shards", text.data);
+    copse__text_free(&text);
+}
+
+static void rewrite_plan(copse__run *run) {
+    copse__text text = {0};
+    copse_error error = {0};
+    copse_status status = copse__trainer_plan(run->trainer, &text, &error);
+    if (status == COPSE_OK)
+        status = put_text(run, "plan.json", &text, &error);
+    copse__text_free(&text);
+    if (status != COPSE_OK)
+        copse__log(COPSE_LOG_WARN, "%s: %s", error.place, error.text);
+}
+
+void copse__run_event(copse__run *run, const copse__trainer_event *event) {
+    bool resharded = strcmp(event->what, "resharded") == 0;
+    copse__jsonl_begin(run->log, "event");
+    copse__jsonl_text(run->log, "what", event->what);
+    copse__jsonl_count(run->log, "step", event->step);
+    if (resharded) {
+        log_shards(run);
+    } else {
+        copse__jsonl_text(run->log, "device", event->device);
+        copse__jsonl_text(run->log, "why", event->why);
+    }
+    end_line(run);
+    if (resharded)
+        rewrite_plan(run);
+}
+
 /* ---- Ending ---------------------------------------------------------------------------- */
 
 static const char *outcome_name(copse_status outcome) {
@@ -418,8 +457,9 @@ copse_status copse__run_end(copse__run *run, copse_status outcome, const copse_e
                             const copse__score *test, copse_error *err) {
     copse_status status = COPSE_OK;
     bool changed = copse__trainer_position(run->trainer).step != run->saved_step;
-    bool savable =
-        outcome == COPSE_OK || outcome == COPSE_INTERRUPTED || outcome == COPSE_NUMERIC;
+    /* After a lost device the others still hold the weights. */
+    bool savable = outcome == COPSE_OK || outcome == COPSE_INTERRUPTED ||
+                   outcome == COPSE_NUMERIC || outcome == COPSE_DEVICE;
     if (savable && changed)
         status = save(run, err);
     copse__saved saved;

@@ -35,6 +35,9 @@ copse_status copse__run_step(copse__run *run, const copse__progress *progress,
 copse_status copse__run_epoch(copse__run *run, const copse__epoch_report *report,
                               copse_error *err);
 
+/* Likewise, from on_event: logs it, and writes plan.json where shards changed. */
+void copse__run_event(copse__run *run, const copse__trainer_event *event);
+
 /* Saves where something is not saved yet, and writes the log's last line. outcome: what fit returned, with its
  * error; test NULL: there was no test. */
 copse_status copse__run_end(copse__run *run, copse_status outcome, const copse_error *why,

@@ -40,9 +40,13 @@ copse_status copse__trainer_plan(copse__trainer *t, copse__text *out, copse_erro
     for (size_t b = 0; b < t->layout->bucket_count; b++)
         copse__text_add(out, "%s%zu", b ? ", " : "", t->layout->buckets[b].elements);
     copse__text_add(out, "],\n  \"replicas\": [");
+    const char *joint = "";
     for (size_t r = 0; r < t->replica_count; r++) {
         const copse__device_choice *c = &t->choices[r];
-        copse__text_add(out, "%s\n    { ", r ? "," : "");
+        if (copse__trainer_is_lost(t, r))
+            continue; /* resumed without it, the run goes on as it does now */
+        copse__text_add(out, "%s\n    { ", joint);
+        joint = ",";
         write_text(out, "device", c->label);
         copse__text_add(out, ", ");
         write_text(out, "name", c->name);

@@ -69,7 +69,7 @@ copse_status copse__trainer_build_graph(copse__graph **out, const copse__config 
 
 /* ---- Opening --------------------------------------------------------------------------- */
 
-static void tell(const copse__trainer *t, const char *what) {
+void copse__trainer_tell(const copse__trainer *t, const char *what) {
     if (t->hooks.on_prepare)
         t->hooks.on_prepare(t->hooks.user, what);
 }
@@ -81,34 +81,13 @@ static copse_status check_supported(const copse__config *config, copse_error *er
         what = "train.precision: mixed_float16";
     else if (train->strategy != COPSE__STRATEGY_MIRRORED)
         what = "a train.strategy other than mirrored";
-    else if (train->accumulate > 1)
-        what = "train.accumulate above 1";
-    else if (train->reproducible != COPSE__REPRODUCIBLE_RUN)
-        what = "train.reproducible: devices";
+    else if (train->accumulate > 1 && train->reproducible == COPSE__REPRODUCIBLE_DEVICES)
+        what =
+            "train.accumulate with train.reproducible: devices, which cuts every batch "
+            "in micro-shards already,";
     return what ? copse__fail(err, COPSE_UNSUPPORTED, 0, config->path,
-                              "%s is not supported yet; remove it", what)
+                              "%s is not supported; remove it", what)
                 : COPSE_OK;
-}
-
-static copse_status make_shards(copse__trainer *t, const size_t *recorded,
-                                copse_error *err) {
-    copse_status status;
-    size_t n = t->replica_count;
-    double *weights = NULL;
-    COPSE__TRY(copse__calloc(&t->shards, n, sizeof *t->shards, err), out);
-    COPSE__TRY(copse__calloc(&t->eval_weights, n, sizeof *t->eval_weights, err), out);
-    COPSE__TRY(copse__calloc(&weights, n, sizeof *weights, err), out);
-    for (size_t r = 0; r < n; r++)
-        weights[r] = t->choices[r].weight > 0 ? t->choices[r].weight : 1;
-    if (recorded)
-        memcpy(t->shards, recorded, n * sizeof *t->shards);
-    else
-        COPSE__TRY(copse_shard_split(t->batch, n, weights, t->shards, err), out);
-    for (size_t r = 0; r < n; r++)
-        t->eval_weights[r] = (double)t->shards[r];
-out:
-    free(weights);
-    return status;
 }
 
 typedef struct opening {
@@ -116,14 +95,6 @@ typedef struct opening {
     copse__device_options device;
     bool selftest;
 } opening;
-
-/* The largest shard a replica may get: of a training batch its own; of an evaluation batch of another
- * size its share, rounded up. */
-static size_t largest_shard(const copse__trainer *t, size_t rank) {
-    double share = (double)t->shards[rank] / (double)t->batch * (double)t->eval_batch;
-    size_t eval = copse__min_size((size_t)share + 1, t->eval_batch);
-    return copse__max_size(t->shards[rank], t->shards[rank] > 0 ? eval : 0);
-}
 
 static void mark_ops(bool *ops, const copse__graph *graph) {
     for (size_t n = 0; graph && n < graph->node_count; n++)
@@ -140,6 +111,7 @@ static copse_status check_device(const copse__trainer *t, const copse__replica *
         ops[t->optimizer.op] = true;
         ops[COPSE__OP_FINITE_CHECK] = true;
         ops[COPSE__OP_PARAMETER_HASH] = true;
+        ops[COPSE__OP_ACCUMULATE] = r->sizes.levels > 0;
     }
     copse__selftest_options quick = {
         .level = COPSE__SELFTEST_QUICK, .seed = 1, .ops = ops};
@@ -149,9 +121,11 @@ static copse_status check_device(const copse__trainer *t, const copse__replica *
 static copse_status open_one(size_t rank, void *user, copse_error *err) {
     const opening *o = user;
     copse__trainer *t = o->trainer;
-    copse_status status =
-        copse__replica_open(&t->replicas[rank], rank, &t->choices[rank], &o->device,
-                            &t->network, largest_shard(t, rank), t->training, err);
+    copse__sizes sizes;
+    copse_status status = copse__shards_sizes(t, rank, &sizes, err);
+    if (status == COPSE_OK)
+        status = copse__replica_open(&t->replicas[rank], rank, &t->choices[rank],
+                                     &o->device, &t->network, sizes, t->training, err);
     if (status != COPSE_OK || !o->selftest || t->choices[rank].api == COPSE__API_HOST)
         return status; /* the host is what the others are compared with */
     return check_device(t, &t->replicas[rank], err);
@@ -170,6 +144,19 @@ static copse_status prepare_one(size_t rank, void *user, copse_error *err) {
     return status == COPSE_OK ? copse__replica_warm_up(replica, err) : status;
 }
 
+/* To the measured shard. A device that gets none keeps what it has: it may be needed later. */
+static copse_status fit_one(size_t rank, void *user, copse_error *err) {
+    const opening *o = user;
+    copse__trainer *t = o->trainer;
+    copse__sizes sizes;
+    if (t->shards[rank] == 0)
+        return COPSE_OK;
+    copse_status status = copse__shards_sizes(t, rank, &sizes, err);
+    return status == COPSE_OK ? copse__replica_resize(&t->replicas[rank], &t->network,
+                                                      &t->optimizer, sizes, err)
+                              : status;
+}
+
 static copse_status make_layout(copse__trainer *t, copse_error *err) {
     copse__layout_options options = {.max_bucket_bytes = SIZE_MAX};
     for (size_t r = 0; r < t->replica_count; r++) {
@@ -179,31 +166,6 @@ static copse_status make_layout(copse__trainer *t, copse_error *err) {
             copse__min_size(options.max_bucket_bytes, caps->max_alloc_bytes);
     }
     return copse__layout_new(&t->layout, copse__trainer_main_graph(t), &options, err);
-}
-
-static copse_status make_allreduce(copse__trainer *t, copse_error *err) {
-    if (!t->training || t->replica_count < 2 || t->layout->bucket_count == 0)
-        return COPSE_OK;
-    copse_status status;
-    copse__device **devices = NULL;
-    size_t *elements = NULL;
-    COPSE__TRY(copse__calloc(&devices, t->replica_count, sizeof(copse__device *), err),
-               out);
-    COPSE__TRY(copse__calloc(&elements, t->layout->bucket_count, sizeof *elements, err),
-               out);
-    for (size_t r = 0; r < t->replica_count; r++)
-        devices[r] = t->replicas[r].device;
-    for (size_t b = 0; b < t->layout->bucket_count; b++)
-        elements[b] = t->layout->buckets[b].elements;
-    copse__allreduce_options options = {.devices = devices,
-                                        .rank_count = t->replica_count,
-                                        .bucket_elements = elements,
-                                        .bucket_count = t->layout->bucket_count};
-    COPSE__TRY(copse__allreduce_new(&t->allreduce, &options, err), out);
-out:
-    free(devices);
-    free(elements);
-    return status;
 }
 
 static copse_status new_moving(copse__trainer *t, copse_error *err) {
@@ -237,30 +199,53 @@ static copse_status draw_weights(copse__trainer *t, copse_error *err) {
     return status;
 }
 
+/* Devices are first made for the shards that could be had without measuring; what is measured then may
+ * give them others, for which those whose shard changed are planned and prepared anew. So everything
+ * that depends on sizes (kernels, memory) is as it would be had the shards been recorded. */
 static copse_status prepare_all(copse__trainer *t, const copse__trainer_options *options,
-                                copse_error *err) {
+                                bool measure, copse_error *err) {
     copse_status status;
     char *cache = NULL;
     COPSE__TRY(copse__cache_folder(&cache, err), out);
     opening o = {.trainer = t,
                  .device = {.profile = options->profile,
                             .cache_folder = cache,
-                            .providers = options->providers},
+                            .providers = options->providers,
+                            .backend = options->backend},
                  .selftest = options->selftest};
-    tell(t, "opening and checking the devices");
+    copse__trainer_tell(t, "opening and checking the devices");
     COPSE__TRY(copse__workers_run(t->workers, open_one, &o, NULL, err), out);
     COPSE__TRY(make_layout(t, err), out);
     COPSE__TRY(copse__workers_run(t->workers, plan_one, &o, NULL, err), out);
     if (options->plan_only)
         goto out;
-    tell(t, "building kernels");
+    copse__trainer_tell(t, "building kernels");
     COPSE__TRY(copse__workers_run(t->workers, prepare_one, &o, NULL, err), out);
-    COPSE__TRY(make_allreduce(t, err), out);
+    if (measure) {
+        COPSE__TRY(copse__calibrate(t, err), out);
+        copse__trainer_tell(t, "building kernels for the measured shards");
+        COPSE__TRY(copse__workers_run(t->workers, fit_one, &o, NULL, err), out);
+    }
+    COPSE__TRY(copse__group_join(t, err), out);
+    copse__workers_set_patience(t->workers, t->stall_ns);
     COPSE__TRY(new_moving(t, err), out);
     COPSE__TRY(draw_weights(t, err), out);
-    tell(t, NULL);
+    copse__trainer_tell(t, NULL);
 out:
     free(cache);
+    return status;
+}
+
+static copse_status new_arrays(copse__trainer *t, copse_error *err) {
+    copse_status status;
+    size_t n = t->replica_count;
+    COPSE__TRY(copse__calloc(&t->choices, n, sizeof *t->choices, err), out);
+    COPSE__TRY(copse__calloc(&t->replicas, n, sizeof *t->replicas, err), out);
+    COPSE__TRY(copse__calloc(&t->engine_ranks, n, sizeof *t->engine_ranks, err), out);
+    COPSE__TRY(copse__calloc(&t->steps, n, sizeof *t->steps, err), out);
+    COPSE__TRY(copse__calloc(&t->statuses, n, sizeof *t->statuses, err), out);
+    COPSE__TRY(copse__calloc(&t->failed, n, sizeof *t->failed, err), out);
+out:
     return status;
 }
 
@@ -273,6 +258,7 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
     if (status != COPSE_OK)
         return status;
     copse__trainer *t;
+    bool measure;
     status = copse__calloc(&t, 1, sizeof *t, err);
     if (status != COPSE_OK)
         return status;
@@ -283,16 +269,16 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
     t->replica_count = options->choice_count;
     t->batch = (size_t)config->train.batch;
     t->eval_batch = (size_t)config->train.validate_batch;
+    if (config->train.reproducible == COPSE__REPRODUCIBLE_DEVICES)
+        t->micro_shard = (size_t)config->train.micro_shard;
+    t->stall_ns = (uint64_t)(config->devices.stall_seconds * 1e9);
     t->optimizer = copse__optimizer_make(&config->train.optimizer);
-    COPSE__TRY(copse__calloc(&t->choices, t->replica_count, sizeof *t->choices, err),
-               fail);
+    COPSE__TRY(new_arrays(t, err), fail);
     memcpy(t->choices, options->choices, t->replica_count * sizeof *t->choices);
-    COPSE__TRY(copse__calloc(&t->replicas, t->replica_count, sizeof *t->replicas, err),
-               fail);
     COPSE__TRY(make_network(&t->network, config, sets, err), fail);
-    COPSE__TRY(make_shards(t, options->shards, err), fail);
+    COPSE__TRY(copse__shards_begin(t, options->shards, &measure, err), fail);
     COPSE__TRY(copse__workers_new(&t->workers, t->replica_count, err), fail);
-    COPSE__TRY(prepare_all(t, options, err), fail);
+    COPSE__TRY(prepare_all(t, options, measure, err), fail);
     *out = t;
     return COPSE_OK;
 fail:
@@ -300,23 +286,46 @@ fail:
     return status;
 }
 
-void copse__trainer_close(copse__trainer *t) {
-    if (!t)
-        return;
+static void free_moving(copse__trainer *t) {
     size_t states = t->moving ? copse__trainer_main_graph(t)->state_count : 0;
     for (size_t s = 0; s < states; s++)
         free(t->moving[s]);
     free(t->moving);
-    copse__allreduce_free(t->allreduce);
-    for (size_t r = 0; t->replicas && r < t->replica_count; r++)
-        copse__replica_close(&t->replicas[r]);
-    copse__workers_free(t->workers);
-    copse__layout_free(t->layout);
+}
+
+static void free_arrays(copse__trainer *t) {
     free(t->replicas);
     free(t->choices);
     free(t->shards);
-    free(t->eval_weights);
+    free(t->eval_shards);
+    free(t->speeds);
+    free(t->engine_ranks);
+    free(t->retired);
+    free(t->steps);
+    free(t->statuses);
+    free(t->failed);
     free(t);
+}
+
+void copse__trainer_close(copse__trainer *t) {
+    if (!t)
+        return;
+    free_moving(t);
+    /* A thread that is still in its driver may come back and look at all of these. */
+    bool all_back = copse__workers_free(t->workers);
+    if (all_back) {
+        copse__allreduce_free(t->allreduce);
+        for (size_t i = 0; i < t->retired_count; i++)
+            copse__allreduce_free(t->retired[i]);
+    }
+    for (size_t r = 0; t->replicas && r < t->replica_count; r++)
+        copse__replica_close(&t->replicas[r]);
+    if (!all_back)
+        return;
+    for (size_t r = 0; t->replicas && r < t->replica_count; r++)
+        copse__replica_forget(&t->replicas[r]);
+    copse__layout_free(t->layout);
+    free_arrays(t);
 }
 
 /* ---- Small questions ------------------------------------------------------------------- */
@@ -350,53 +359,73 @@ const copse__layout *copse__trainer_layout(const copse__trainer *t) {
 }
 
 size_t copse__trainer_label_bound(const copse__trainer *t) {
-    const copse__graph *graph = t->replicas[0].eval_graph;
+    const copse__graph *graph = copse__trainer_graph(t);
     if (graph->label == COPSE__NO_TENSOR ||
         graph->tensors[graph->label].dtype != COPSE_I32)
         return 0;
     return copse__tensor_columns(&graph->tensors[graph->output]);
 }
 
-const copse__graph *copse__trainer_graph(const copse__trainer *t) {
-    return t->replicas[0].eval_graph;
+const char *copse__trainer_shards_are(const copse__trainer *t) {
+    return t->shards_are;
 }
 
-typedef struct hashing {
-    copse__trainer *trainer;
-    uint64_t *hashes;
-} hashing;
+bool copse__trainer_is_lost(const copse__trainer *t, size_t rank) {
+    return atomic_load(&t->replicas[rank].lost);
+}
+
+const copse__graph *copse__trainer_graph(const copse__trainer *t) {
+    return t->replicas[t->lead == SIZE_MAX ? 0 : t->lead].eval_graph;
+}
+
+static copse_status finish_one(size_t rank, void *user, copse_error *err) {
+    copse__trainer *t = user;
+    copse__device *device = t->replicas[rank].device;
+    copse_status status =
+        copse__backend_of(device)->finish(device, COPSE__QUEUE_UPLOAD, err);
+    return status == COPSE_OK
+               ? copse__backend_of(device)->finish(device, COPSE__QUEUE_COMPUTE, err)
+               : status;
+}
+
+void copse__trainer_finish_queues(copse__trainer *t) {
+    (void)!copse__trainer_ask_all(t, finish_one, t, NULL);
+}
 
 static copse_status hash_one(size_t rank, void *user, copse_error *err) {
-    const hashing *h = user;
-    return copse__updater_hash(h->trainer->replicas[rank].updater, &h->hashes[rank], err);
+    copse__trainer *t = user;
+    return copse__updater_hash(t->replicas[rank].updater, &t->steps[rank].weights_hash,
+                               err);
 }
 
-copse_status copse__check_hashes(const copse__trainer *t, const uint64_t *hashes,
-                                 copse_error *err) {
-    for (size_t r = 1; r < t->replica_count; r++)
-        if (hashes[r] != hashes[0])
+static copse_status compare_hashes(const copse__trainer *t, copse_error *err) {
+    uint64_t first = t->steps[t->lead].weights_hash;
+    for (size_t r = 0; r < t->replica_count; r++)
+        if (copse__takes_part(t, r) && t->steps[r].weights_hash != first)
             return copse__fail(err, COPSE_DRIFT, 0, t->choices[r].label,
                                "after step %" PRIu64
                                " its parameters differ from those of %s (hash %016" PRIx64
                                " and %016" PRIx64
                                "); leave the device out with --devices and run `copse "
                                "selftest`",
-                               t->position.step, t->choices[0].label, hashes[r],
-                               hashes[0]);
+                               t->position.step, t->choices[t->lead].label,
+                               t->steps[r].weights_hash, first);
     return COPSE_OK;
 }
 
 copse_status copse__trainer_hash(copse__trainer *t, uint64_t *hash, copse_error *err) {
-    hashing h = {.trainer = t};
     *hash = 0;
-    copse_status status =
-        copse__calloc(&h.hashes, t->replica_count, sizeof *h.hashes, err);
-    if (status != COPSE_OK)
-        return status;
-    COPSE__TRY(copse__workers_run(t->workers, hash_one, &h, NULL, err), out);
-    COPSE__TRY(copse__check_hashes(t, h.hashes, err), out);
-    *hash = h.hashes[0];
-out:
-    free(h.hashes);
+    size_t before;
+    copse_status status;
+    do { /* again without those that failed at it */
+        before = copse__trainer_active(t);
+        if (before == 0)
+            return copse__fail(err, COPSE_DEVICE, 0, NULL, "no device is left");
+        status = copse__trainer_ask_all(t, hash_one, t, err);
+    } while (copse__is_loss(status) && copse__trainer_active(t) < before);
+    if (status == COPSE_OK)
+        status = compare_hashes(t, err);
+    if (status == COPSE_OK)
+        *hash = t->steps[t->lead].weights_hash;
     return status;
 }

@@ -5,6 +5,7 @@
 #include <copse/data.h>
 #include <stdatomic.h>
 
+#include "backend/backend.h"
 #include "plan/layout.h"
 #include "topo/select.h"
 #include "train/config.h"
@@ -45,6 +46,15 @@ typedef struct copse__epoch_report {
     double data_wait_seconds;
 } copse__epoch_report;
 
+/* Something that changes who computes. */
+typedef struct copse__trainer_event {
+    const char *
+        what; /* "device_lost"; "resharded": shards are those of copse__trainer_shard now */
+    uint64_t step;      /* done so far */
+    const char *device; /* its label */
+    const char *why;
+} copse__trainer_event;
+
 /* Called in the thread that called the trainer. NULL members are not called. A status other than COPSE_OK
  * ends the run with it. */
 typedef struct copse__trainer_hooks {
@@ -54,6 +64,7 @@ typedef struct copse__trainer_hooks {
                              copse_error *err);
     void (*on_evaluate)(void *user, const copse__progress *progress);
     void (*on_prepare)(void *user, const char *what); /* "preparing 0:0" */
+    void (*on_event)(void *user, const copse__trainer_event *event);
     void *user;
 } copse__trainer_hooks;
 
@@ -68,10 +79,13 @@ typedef struct copse__trainer_options {
         *shards; /* of a full batch, by rank (a recorded plan's); NULL: decided here */
     const char *const
         *providers; /* likewise: "op=provider", NULL-terminated; NULL: chosen */
+    const copse__backend *backend;     /* of all devices; NULL: by each one's API */
     const copse__trainer_hooks *hooks; /* NULL: none */
 } copse__trainer_options;
 
-/* Opens the devices, builds and prepares everything, and draws the initial weights. config and sets are
+/* Opens the devices, builds and prepares everything, and draws the initial weights. Without recorded
+ * shards, weights (*W) or devices.shards: equal, several devices are measured first, all at once, for half
+ * a second; one that is too slow to pay its way gets an empty shard and rests. config and sets are
  * borrowed and must outlive the trainer. */
 copse_status copse__trainer_open(copse__trainer **out, const copse__config *config,
                                  const copse__datasets *sets,
@@ -80,7 +94,10 @@ void copse__trainer_close(copse__trainer *trainer);
 
 /* Trains from the current position to the end of the configured epochs or steps.
  * COPSE_INTERRUPTED after copse__trainer_stop: the step is finished, the position is kept, a further
- * call goes on. COPSE_NUMERIC names step, replica and layer of a number that is not finite: the weights
+ * call goes on. A device that fails, or does not answer for devices.stall_seconds, is lost: no further
+ * call is made to it, and either the others go on (train.on_device_loss: continue), from the step whose
+ * gradients were not summed yet, or COPSE_DEVICE comes back, and the state can be read from those left.
+ * COPSE_NUMERIC names step, replica and layer of a number that is not finite: the weights
  * are those before that step. COPSE_DRIFT where replicas differ. */
 copse_status copse__trainer_fit(copse__trainer *trainer, copse_error *err);
 
@@ -119,7 +136,8 @@ typedef struct copse__state_item {
 
 size_t copse__trainer_state_count(const copse__trainer *trainer);
 copse__state_item copse__trainer_state_item(const copse__trainer *trainer, size_t index);
-/* elements floats; read from the first live replica, written to all. Block. */
+/* elements floats; read from the first replica that takes part, written to all of them. Block.
+ * COPSE_DEVICE where none is left. */
 copse_status copse__trainer_state_read(copse__trainer *trainer, size_t index,
                                        float *values, copse_error *err);
 copse_status copse__trainer_state_write(copse__trainer *trainer, size_t index,
@@ -136,6 +154,10 @@ copse_status copse__trainer_plan(copse__trainer *trainer, copse__text *out,
 size_t copse__trainer_replicas(const copse__trainer *trainer);
 /* Samples of a full batch that replica `rank` takes. */
 size_t copse__trainer_shard(const copse__trainer *trainer, size_t rank);
+/* "measured", "equal", "by weight", "as recorded". Static. */
+const char *copse__trainer_shards_are(const copse__trainer *trainer);
+/* Whether the replica's device was lost. Closing a trainer then releases nothing of it. */
+bool copse__trainer_is_lost(const copse__trainer *trainer, size_t rank);
 /* Bytes that the plan takes on a replica's device. */
 size_t copse__trainer_device_bytes(const copse__trainer *trainer, size_t rank);
 /* Buckets and places of the parameters. Borrowed. */

@@ -5,9 +5,12 @@
 /* Shared by the trainer's own sources only. */
 
 #include "train/replica.h"
+#include "train/speeds.h"
 #include "train/trainer.h"
 #include "train/workers.h"
 
+/* A replica *takes part*, or it *rests* (too slow to pay its way: its weights are old), or it is *lost*.
+ * Ranks keep their numbers through all of it. */
 struct copse__trainer {
     const copse__config *config;
     const copse__datasets *sets;
@@ -18,12 +21,33 @@ struct copse__trainer {
     size_t replica_count;
     copse__device_choice *choices;
     copse__replica *replicas;
-    size_t *shards;       /* of a full training batch, by rank */
-    double *eval_weights; /* for evaluation batches: the shards as numbers */
+    size_t lead; /* the first rank that takes part; SIZE_MAX: none is left */
+
+    const char *shards_are; /* "measured", "equal", … */
+    size_t *shards;         /* of a full training batch, by rank */
+    size_t *eval_shards;    /* of a full evaluation batch */
+    copse__speed *speeds;   /* as measured; NULL: they were not */
     size_t batch, eval_batch;
+    size_t micro_shard; /* rows (train.reproducible: devices); 0: none */
+
     copse__layout *layout;
     copse__workers *workers;
-    copse__allreduce *allreduce; /* NULL: a single replica */
+    uint64_t stall_ns;
+    copse__allreduce *allreduce; /* NULL: a single replica, or the host adds */
+    size_t *engine_ranks;        /* in it, by rank */
+    copse__allreduce **retired; /* that a thread which has not come back may still know */
+    size_t retired_count, retired_capacity;
+
+    /* Of the step, or evaluated batch, of the moment, by rank. Here because a thread that has not come
+     * back may still look at them. */
+    copse__step *steps;
+    copse_status *statuses;
+    bool *failed; /* whom the last failure is about */
+    uint64_t attempt;
+    atomic_uint_fast64_t left; /* see copse__step */
+
+    bool regroup_due;  /* a replica was lost; shards are still those with it */
+    uint64_t grouping; /* counts the groups: parts of open pipelines belong to one */
 
     /* Moving statistics: the master copy, in the order of the graph's states; each is mean then
      * variance. Devices get it before they evaluate. */
@@ -34,40 +58,132 @@ struct copse__trainer {
     atomic_bool stop;
 };
 
-/* The graph that describes parameters and states: the training one where there is one. */
-static inline const copse__graph *copse__trainer_main_graph(const copse__trainer *t) {
-    return t->replicas[0].train_graph ? t->replicas[0].train_graph
-                                      : t->replicas[0].eval_graph;
+static inline bool copse__takes_part(const copse__trainer *t, size_t rank) {
+    return !atomic_load(&t->replicas[rank].lost) && !t->replicas[rank].resting;
 }
 
 /* What class labels must stay below: the network's outputs. 0 where labels are no classes. */
 size_t copse__trainer_label_bound(const copse__trainer *trainer);
 
-/* Memory of a pipeline's slots: pinned memory of each replica's device. */
+/* Whether the rank has metrics and moments of the last step: also one that was lost at its end. */
+static inline bool copse__trainer_measured(const copse__trainer *t, size_t rank) {
+    return !copse__workers_is_out(t->workers, rank) && t->steps[rank].measured;
+}
+
+/* Ranks that take part. */
+size_t copse__trainer_active(const copse__trainer *trainer);
+
+/* The graph that describes parameters and states: the training one where there is one. Of a lost
+ * replica too, as its graphs stay. */
+static inline const copse__graph *copse__trainer_main_graph(const copse__trainer *t) {
+    const copse__replica *r = &t->replicas[t->lead == SIZE_MAX ? 0 : t->lead];
+    return r->train_graph ? r->train_graph : r->eval_graph;
+}
+
+/* A line for on_prepare; NULL ends it. */
+void copse__trainer_tell(const copse__trainer *trainer, const char *what);
+
+/* ---- shards.c ---- */
+
+/* Shards before anything was measured: recorded ones (by rank), else by weight or equal. *measure:
+ * they are to be measured. */
+copse_status copse__shards_begin(copse__trainer *trainer, const size_t *recorded,
+                                 bool *measure, copse_error *err);
+/* Shards in proportion to weights[rank], in whole micro-shards where there are such; shards of
+ * evaluation batches with them. */
+copse_status copse__shards_set(copse__trainer *trainer, const double *weights,
+                               copse_error *err);
+/* What a replica must be made for. */
+copse_status copse__shards_sizes(const copse__trainer *trainer, size_t rank,
+                                 copse__sizes *out, copse_error *err);
+
+/* ---- calibrate.c ---- */
+
+/* Measures all replicas, which are prepared, at once, and sets speeds and shards. */
+copse_status copse__calibrate(copse__trainer *trainer, copse_error *err);
+/* Shards from the speeds of those that are not lost. */
+copse_status copse__shards_by_speed(copse__trainer *trainer, copse_error *err);
+
+/* ---- group.c ---- */
+
+/* An all-reduce over the ranks that are `in`; engine_ranks receives their numbers in it. */
+copse_status copse__group_engine(copse__trainer *trainer, const bool *in,
+                                 copse__allreduce **out, size_t *engine_ranks,
+                                 copse_error *err);
+/* Who has no shard rests; those with one get an all-reduce. */
+copse_status copse__group_join(copse__trainer *trainer, copse_error *err);
+/* Frees the all-reduce, or puts it aside where somebody may still know it. */
+void copse__group_part(copse__trainer *trainer);
+
+/* ---- recover.c ---- */
+
+/* What came of a failed run of the workers over steps: sets `failed` by statuses and steps.
+ * False where the failure is not about a device. */
+bool copse__trainer_blame(copse__trainer *trainer);
+/* The ranks that `failed` names are lost: no further call is made to them. Says so. */
+void copse__trainer_give_up(copse__trainer *trainer, bool repeated);
+/* The same for one rank whose worker just failed with this status outside a step. */
+void copse__trainer_lose(copse__trainer *trainer, size_t rank, copse_status status);
+/* After a loss: stops (COPSE_DEVICE) where that is wanted or nobody is left, else cuts the batch anew
+ * for those who are left. */
+copse_status copse__trainer_regroup(copse__trainer *trainer, copse_error *err);
+/* The workers' run, or one rank's, outside a step: where devices fail, they are given up. Their status
+ * comes back all the same. */
+copse_status copse__trainer_ask_all(copse__trainer *trainer, copse__work_fn *fn,
+                                    void *user, copse_error *err);
+copse_status copse__trainer_ask(copse__trainer *trainer, size_t rank, copse__work_fn *fn,
+                                void *user, copse_error *err);
+/* Whether a device is to be considered lost after this. */
+bool copse__is_loss(copse_status status);
+
+/* ---- combine.c ---- */
+
+/* Adds the subtrees of all replicas along the tree over micro-shards, all threads together, into
+ * parts[0] of each. *nonfinite: elements of the sum that are not finite. */
+copse_status copse__combine(copse__trainer *trainer, size_t leaves, uint64_t *nonfinite,
+                            copse_error *err);
+
+/* ---- slots.c ---- */
+
+typedef struct copse__slot_entry copse__slot_entry;
+
+/* Memory of a pipeline's slots: pinned memory of each replica's device, plain memory where there is none
+ * to be had. A device that fails at it is given up. */
 typedef struct copse__slot_memory {
     copse__trainer *trainer;
-    copse__buffer **buffers;
-    size_t *ranks;
+    copse__slot_entry *entries;
     size_t count, capacity;
 } copse__slot_memory;
 
 copse_status copse__slot_alloc(void *user, size_t replica, size_t bytes, void **out,
                                copse_error *err);
+/* What lies on a lost device stays. */
 void copse__slot_free(void *user, size_t replica, void *memory);
 
-/* Adds the metrics of a shard of `rows` samples (its program has been waited for). */
-void copse__score_add(copse__score *score, const copse__program *program,
-                      const copse__graph *graph, size_t rows);
+/* ---- state.c, evaluate.c ---- */
 
-/* Merges the batch moments of a finished step into the moving statistics: rows[rank] samples each. */
-copse_status copse__trainer_move_statistics(copse__trainer *trainer, const size_t *rows,
-                                            copse_error *err);
+/* Adds the metrics that a replica has of its last share. */
+void copse__score_add(copse__score *score, const copse__replica *replica);
+
+/* Merges the batch moments of a finished step into the moving statistics. */
+copse_status copse__trainer_move_statistics(copse__trainer *trainer, copse_error *err);
 /* Brings the moving statistics to all devices, where they changed. */
 copse_status copse__trainer_send_statistics(copse__trainer *trainer, copse_error *err);
+/* Brings weights and slots to a replica that has rested. */
+copse_status copse__trainer_wake(copse__trainer *trainer, size_t rank, copse_error *err);
 
-/* The first node of a shard's step whose output is not finite; its name, or NULL where all are. Runs
- * the step's nodes again one by one. */
-const char *copse__replica_find_nonfinite(copse__replica *replica, size_t slot,
-                                          const copse__extents *extents);
+/* Waits for what the replicas that take part still run or upload. */
+void copse__trainer_finish_queues(copse__trainer *trainer);
+
+/* A batch's part as a share. */
+static inline copse__share copse__share_of(const copse_batch *batch, size_t rank) {
+    if (!batch)
+        return (copse__share){0};
+    const copse_batch_part *part = &batch->parts[rank];
+    return (copse__share){.features = part->features,
+                          .labels = part->labels,
+                          .rows = part->rows,
+                          .first_row = part->first_row};
+}
 
 #endif

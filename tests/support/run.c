@@ -77,8 +77,22 @@ static copse_status keep_loss(void *user, const copse__progress *now, copse_erro
     return status;
 }
 
+static void keep_event(void *user, const copse__trainer_event *event) {
+    test_run *run = user;
+    run->events++;
+    snprintf(run->last_event, sizeof run->last_event, "%s", event->what);
+    if (strcmp(event->what, "device_lost") == 0) {
+        snprintf(run->last_device, sizeof run->last_device, "%s", event->device);
+        snprintf(run->last_why, sizeof run->last_why, "%s", event->why);
+        run->lost_after = event->step;
+    }
+    if (run->on_event)
+        run->on_event(run, event);
+}
+
 copse__trainer_hooks test_run_hooks(test_run *run) {
-    return (copse__trainer_hooks){.on_step = keep_loss, .user = run};
+    return (copse__trainer_hooks){
+        .on_step = keep_loss, .on_event = keep_event, .user = run};
 }
 
 void test_run_start(test_run *run) {
@@ -90,6 +104,7 @@ void test_run_start(test_run *run) {
                                       .choice_count = run->replicas,
                                       .shards = total ? run->shards : NULL,
                                       .training = true,
+                                      .backend = run->backend,
                                       .hooks = &hooks};
     ASSERT_OK(
         copse__trainer_open(&run->trainer, run->config, &run->sets, &options, &error));

@@ -14,7 +14,12 @@ typedef struct test_run {
     size_t shards[8]; /* all 0: decided by weights */
     double *losses;   /* of each step so far */
     size_t loss_count, loss_capacity;
-    uint64_t stop_after_steps; /* 0: never */
+    uint64_t stop_after_steps;     /* 0: never */
+    const copse__backend *backend; /* NULL: the host's */
+    void (*on_event)(void *user, const copse__trainer_event *event); /* user: the run */
+    size_t events;                                                   /* that came */
+    char last_event[32], last_device[64], last_why[768];
+    uint64_t lost_after; /* the step of the last "device_lost" */
     copse__trainer *trainer;
 } test_run;
 
@@ -25,7 +30,7 @@ void test_run_open(test_run *run, const char *yaml, size_t samples, size_t repli
 void test_run_start(test_run *run);
 void test_run_close(test_run *run);
 
-/* Hooks that record each step's loss. */
+/* Hooks that record each step's loss and the events. */
 copse__trainer_hooks test_run_hooks(test_run *run);
 
 #endif

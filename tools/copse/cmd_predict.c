@@ -144,9 +144,11 @@ int copse_cmd_predict(int argc, char **argv) {
         if (status == COPSE_OK) {
             copse_session_catch_signals(&session);
             status = predict(&session, o.output, &error);
-            copse_session_close(&session);
+            code = status == COPSE_OK ? 0 : copse_report(&error);
+            code = copse_session_leave(&session, code);
+        } else {
+            code = copse_report(&error);
         }
-        code = status == COPSE_OK ? 0 : copse_report(&error);
     }
     copse_session_options_free(&opening);
     return code;

@@ -63,7 +63,15 @@ static copse_status on_epoch(void *user, const copse__epoch_report *report,
     return copse__run_epoch(s->run, report, err);
 }
 
+static void on_event(void *user, const copse__trainer_event *event) {
+    copse_session *s = user;
+    progress_clear(&s->progress);
+    if (s->run)
+        copse__run_event(s->run, event);
+}
+
 static const copse__trainer_hooks hooks = {.on_step = on_step,
+                                           .on_event = on_event,
                                            .on_epoch = on_epoch,
                                            .on_evaluate = copse_session_on_evaluate,
                                            .on_prepare = copse_session_on_prepare};
@@ -126,10 +134,10 @@ static int run(copse_session_options *opening, const train_options *o) {
         if (!opening->quiet)
             fprintf(stderr, "run folder: %s\n", copse__run_path(session.run));
     }
-    copse_session_close(&session);
-    return status == COPSE_OK            ? 0
-           : status == COPSE_INTERRUPTED ? copse_exit_code(status)
-                                         : copse_report(&error);
+    int code = status == COPSE_OK            ? 0
+               : status == COPSE_INTERRUPTED ? copse_exit_code(status)
+                                             : copse_report(&error);
+    return copse_session_leave(&session, code);
 }
 
 int copse_cmd_train(int argc, char **argv) {

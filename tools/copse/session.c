@@ -41,6 +41,37 @@ void copse_session_catch_signals(copse_session *session) {
     }
 }
 
+static volatile sig_atomic_t code_to_leave_with;
+
+static void on_alarm(int number) {
+    (void)number;
+    _exit(code_to_leave_with);
+}
+
+static bool any_lost(const copse_session *s) {
+    for (size_t r = 0; s->trainer && r < copse__trainer_replicas(s->trainer); r++)
+        if (copse__trainer_is_lost(s->trainer, r))
+            return true;
+    return false;
+}
+
+int copse_session_leave(copse_session *s, int code) {
+    if (!any_lost(s)) {
+        copse_session_close(s);
+        return code;
+    }
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_alarm;
+    sigemptyset(&action.sa_mask);
+    code_to_leave_with = code;
+    sigaction(SIGALRM, &action, NULL);
+    alarm(30);
+    copse_session_close(s);
+    fflush(NULL);
+    _exit(code);
+}
+
 void copse_session_print_devices(const copse_session *s, bool quiet) {
     if (quiet)
         return;
@@ -50,8 +81,9 @@ void copse_session_print_devices(const copse_session *s, bool quiet) {
         fprintf(stderr, "replica %zu  %-8s %s (%s%s%s)", r, c->label, c->name,
                 c->platform_name, c->driver[0] ? " " : "", c->driver);
         if (s->trainer)
-            fprintf(stderr, "  shard %zu of %zu", copse__trainer_shard(s->trainer, r),
-                    batch);
+            fprintf(stderr, "  shard %zu of %zu (%s)",
+                    copse__trainer_shard(s->trainer, r), batch,
+                    copse__trainer_shards_are(s->trainer));
         fputc('\n', stderr);
     }
 }

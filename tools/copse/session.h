@@ -56,6 +56,10 @@ void copse_session_options_free(copse_session_options *options);
 copse_status copse_session_open(copse_session *out, const copse_session_options *options,
                                 copse_error *err);
 void copse_session_close(copse_session *session);
+/* The same, and returns code. Where a device was lost, its driver may hold up all that comes after, the
+ * process's end too: then it leaves with this code at once, or after half a minute where even closing
+ * hangs. */
+int copse_session_leave(copse_session *session, int code);
 
 /* Hooks that show progress; user is the session. */
 void copse_session_on_prepare(void *user, const char *what);

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_TRAIN_FIT_H
+#define COPSE_TRAIN_FIT_H
+
+/* A training run in progress; shared by fit.c and step.c only. */
+
+#include "train/trainer_private.h"
+
+typedef struct copse__fit {
+    copse__trainer *trainer;
+    copse_pipeline *pipeline;
+    copse__slot_memory memory;
+    uint64_t grouping; /* of the trainer when the pipeline was opened */
+    const copse_batch *now, *next;
+    copse__score epoch_score;
+    uint64_t epoch_samples;
+    uint64_t epoch_start_ns, step_start_ns;
+    uint64_t waited_ns;        /* for data, in this epoch, on pipelines that are closed */
+    uint64_t waited_before_ns; /* on the open one, until this epoch */
+} copse__fit;
+
+/* One optimizer step over the current batch. *stands: it was made, and the position moved on; else it
+ * is to be repeated with those who are left. */
+copse_status copse__fit_step(copse__fit *fit, bool *stands, copse_error *err);
+
+#endif

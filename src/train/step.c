@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "train/fit.h"
+
+/* One optimizer step by all replicas at once. It stands as soon as every gradient is summed and finite;
+ * whatever fails before leaves it undone. */
+
+/* How many rows the loss is a mean over: the global batch's, on whichever replica they are. */
+static double loss_denominator(const copse__trainer *t, size_t batch_rows) {
+    const copse__graph *graph = copse__trainer_main_graph(t);
+    copse__extents extents = copse__shard_extents(graph, batch_rows);
+    return (double)copse__tensor_rows(&graph->tensors[graph->metrics], &extents);
+}
+
+static bool hash_is_due(const copse__trainer *t) {
+    uint64_t every = t->config->train.hash_every;
+    return copse__trainer_active(t) > 1 && every > 0 &&
+           (t->position.step + 1) % every == 0;
+}
+
+static bool host_adds(const copse__trainer *t) {
+    return t->micro_shard > 0 && copse__trainer_active(t) > 1;
+}
+
+static copse_scalars make_scalars(const copse__fit *f) {
+    const copse__trainer *t = f->trainer;
+    uint64_t seed = t->config->train.seed;
+    copse_scalars scalars = {
+        .seed0 = (uint32_t)seed,
+        .seed1 = (uint32_t)(seed >> 32),
+        .step = (uint32_t)t->position.step,
+        .loss_scale = (float)(1.0 / loss_denominator(t, f->now->rows)),
+        .gradient_scale = 1,
+    };
+    copse__optimizer_scalars(
+        &t->optimizer, t->position.step,
+        copse__config_learning_rate(&t->config->train.optimizer.learning_rate,
+                                    t->position.step),
+        &scalars);
+    return scalars;
+}
+
+static void describe_step(copse__fit *f) {
+    copse__trainer *t = f->trainer;
+    copse_scalars scalars = make_scalars(f);
+    size_t unit = t->micro_shard;
+    t->attempt++;
+    for (size_t r = 0; r < t->replica_count; r++) {
+        copse__share share = copse__share_of(f->now, r);
+        t->steps[r] = (copse__step){
+            .step = t->position.step,
+            .share = share,
+            .next = copse__share_of(f->next, r),
+            .scalars = scalars,
+            .allreduce = t->allreduce,
+            .engine_rank = t->engine_ranks[r],
+            .left = &t->left,
+            .attempt = t->attempt,
+            .tree_leaves = unit ? (f->now->rows + unit - 1) / unit : 0,
+            .first_leaf = unit ? share.first_row / unit : 0,
+            .host_adds = host_adds(t),
+            .hash = hash_is_due(t),
+            .update = true,
+            .patience_ns = copse__trainer_active(t) > 1 ? t->stall_ns : 0,
+            .failed_rank = SIZE_MAX,
+        };
+    }
+}
+
+/* ---- The attempt ----------------------------------------------------------------------- */
+
+/* A rank that its all-reduce named as lost is not waited for long. */
+static void doubt(copse__trainer *t, size_t rank) {
+    size_t named = t->steps[rank].failed_rank;
+    for (size_t r = 0; named != SIZE_MAX && r < t->replica_count; r++)
+        if (r != rank && copse__takes_part(t, r) && t->engine_ranks[r] == named)
+            copse__workers_doubt(t->workers, r);
+}
+
+static copse_status step_one(size_t rank, void *user, copse_error *err) {
+    copse__trainer *t = user;
+    copse__replica *r = &t->replicas[rank];
+    copse_status status = copse__replica_step(r, &t->steps[rank], err);
+    if (status != COPSE_OK && !atomic_load(&r->lost))
+        doubt(t, rank);
+    return status;
+}
+
+static copse_status apply_one(size_t rank, void *user, copse_error *err) {
+    copse__trainer *t = user;
+    return copse__replica_apply(&t->replicas[rank], &t->steps[rank], err);
+}
+
+/* Where the host adds: the sum, which is the commit, then the update. */
+static copse_status combine(copse__fit *f, copse_error *err) {
+    copse__trainer *t = f->trainer;
+    uint64_t nonfinite;
+    copse_status status =
+        copse__combine(t, t->steps[t->lead].tree_leaves, &nonfinite, err);
+    if (status != COPSE_OK)
+        return status;
+    for (size_t r = 0; r < t->replica_count; r++) {
+        t->steps[r].committed = true;
+        t->steps[r].nonfinite = nonfinite;
+    }
+    return nonfinite > 0 ? COPSE_OK
+                         : copse__workers_run(t->workers, apply_one, t, t->statuses, err);
+}
+
+static copse_status attempt(copse__fit *f, copse_error *err) {
+    copse__trainer *t = f->trainer;
+    copse_status status = copse__workers_run(t->workers, step_one, t, t->statuses, err);
+    return status == COPSE_OK && host_adds(t) ? combine(f, err) : status;
+}
+
+/* What a thread that is out has left in its step is not looked at. */
+static bool is_committed(const copse__trainer *t) {
+    for (size_t r = 0; r < t->replica_count; r++)
+        if (!copse__workers_is_out(t->workers, r) && t->steps[r].committed)
+            return true;
+    return false;
+}
+
+/* ---- The commit ------------------------------------------------------------------------ */
+
+/* Names the first replica and layer whose numbers are not finite. */
+static copse_status name_nonfinite(copse__fit *f, double loss, copse_error *err) {
+    copse__trainer *t = f->trainer;
+    for (size_t r = 0; r < t->replica_count; r++) {
+        const char *node =
+            copse__takes_part(t, r)
+                ? copse__replica_find_nonfinite(&t->replicas[r], &t->steps[r])
+                : NULL;
+        if (node)
+            return copse__fail(err, COPSE_NUMERIC, 0, t->choices[r].label,
+                               "step %" PRIu64 ": the first number that is not finite "
+                               "comes from '%s'; lower the learning rate or look at the "
+                               "data of this batch",
+                               t->position.step + 1, node);
+    }
+    return copse__fail(err, COPSE_NUMERIC, 0, NULL,
+                       "step %" PRIu64 ": %" PRIu64
+                       " gradients are not finite (loss %g); "
+                       "lower the learning rate",
+                       t->position.step + 1, t->steps[t->lead].nonfinite, loss);
+}
+
+static copse_status compare_hashes(const copse__trainer *t, copse_error *err) {
+    const copse__step *first = &t->steps[t->lead];
+    for (size_t r = 0; r < t->replica_count; r++)
+        if (copse__takes_part(t, r) && t->steps[r].weights_hash != first->weights_hash)
+            return copse__fail(
+                err, COPSE_DRIFT, 0, t->choices[r].label,
+                "after step %" PRIu64 " its parameters differ from those of %s (hash "
+                "%016" PRIx64 " and %016" PRIx64
+                "); leave the device out with --devices and run `copse selftest`",
+                t->position.step + 1, t->choices[t->lead].label, t->steps[r].weights_hash,
+                first->weights_hash);
+    return COPSE_OK;
+}
+
+static copse_status check_step(copse__fit *f, const copse__score *score,
+                               copse_error *err) {
+    copse__trainer *t = f->trainer;
+    double loss = copse__score_loss(score);
+    const copse__step *first = &t->steps[t->lead];
+    if (first->nonfinite > 0 || !isfinite(loss)) {
+        if (t->config->train.on_nonfinite == COPSE__ON_FAULT_CONTINUE &&
+            first->nonfinite > 0) {
+            copse__log(COPSE_LOG_WARN,
+                       "step %" PRIu64 " left out: %" PRIu64 " gradients are not finite",
+                       t->position.step + 1, first->nonfinite);
+            return COPSE_OK;
+        }
+        return name_nonfinite(f, loss, err);
+    }
+    return first->hash ? compare_hashes(t, err) : COPSE_OK;
+}
+
+static copse_status report_step(copse__fit *f, const copse__score *score,
+                                copse_error *err) {
+    copse__trainer *t = f->trainer;
+    if (!t->hooks.on_step)
+        return COPSE_OK;
+    uint64_t now = copse__now_ns();
+    copse__progress progress = {
+        .step = t->position.step,
+        .epoch = f->now->epoch,
+        .epochs = t->config->train.epochs,
+        .index = f->now->index + 1,
+        .count = copse_pipeline_batches(f->pipeline),
+        .last = *score,
+        .epoch_score = f->epoch_score,
+        .rows = f->now->rows,
+        .seconds = (double)(now - f->step_start_ns) * 1e-9,
+        .learning_rate = copse__config_learning_rate(
+            &t->config->train.optimizer.learning_rate, t->position.step - 1),
+    };
+    f->step_start_ns = now;
+    return t->hooks.on_step(t->hooks.user, &progress, err);
+}
+
+/* Metrics, moving statistics and position change together with the weights. */
+static copse_status commit(copse__fit *f, copse_error *err) {
+    copse__trainer *t = f->trainer;
+    copse__score score = {0};
+    for (size_t r = 0; r < t->replica_count; r++)
+        if (copse__trainer_measured(t, r))
+            copse__score_add(&score, &t->replicas[r]);
+    copse_status status = check_step(f, &score, err);
+    if (status == COPSE_OK && t->steps[t->lead].nonfinite == 0)
+        status = copse__trainer_move_statistics(t, err);
+    if (status != COPSE_OK)
+        return status;
+    f->epoch_score.loss_sum += score.loss_sum;
+    f->epoch_score.hits += score.hits;
+    f->epoch_score.samples += score.samples;
+    f->epoch_samples += f->now->rows;
+    t->position.step++;
+    t->position.batch = f->now->index + 1;
+    return report_step(f, &score, err);
+}
+
+copse_status copse__fit_step(copse__fit *f, bool *stands, copse_error *err) {
+    copse__trainer *t = f->trainer;
+    *stands = false;
+    copse_status status = COPSE_OK;
+    if (!f->next)
+        status = copse_pipeline_next(f->pipeline, &f->next, err);
+    if (status != COPSE_OK)
+        return status;
+    describe_step(f);
+    status = attempt(f, err);
+    if (status != COPSE_OK) {
+        if (!copse__trainer_blame(t))
+            return status;
+        *stands = is_committed(t);
+        copse__trainer_give_up(t, !*stands);
+        if (!*stands)
+            return COPSE_OK;
+        if (t->lead == SIZE_MAX) /* nobody is left to have made it */
+            return copse__trainer_regroup(t, err);
+    }
+    *stands = true;
+    return commit(f, err);
+}

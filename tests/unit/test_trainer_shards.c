@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/check.h"
+
+#include <string.h>
+
+#include "support/frail.h"
+#include "support/run.h"
+
+static copse_error error;
+
+#define MODEL                                                                            \
+    "model:\n"                                                                           \
+    "  - flatten\n"                                                                      \
+    "  - dense: {units: 16, activation: relu}\n"                                         \
+    "  - dense: {units: 4}\n"                                                            \
+    "train: {loss: sparse_categorical_crossentropy, optimizer: adam,\n"                  \
+    "  batch: 120, epochs: 1, hash_every: 1"
+
+static const char plain[] = MODEL "}\n";
+static const char equal[] = MODEL "}\ndevices: {shards: equal}\n";
+static const char accumulating[] = MODEL ", accumulate: 2}\n";
+static const char micro[] = MODEL ", reproducible: devices, micro_shard: 8}\n";
+
+static void setup(void) {
+    frail_reset();
+}
+
+/* Devices without weights, so that they are measured. */
+static void open_run(test_run *run, const char *yaml, size_t replicas) {
+    test_run_open(run, yaml, 300, replicas, NULL);
+    for (size_t r = 0; r < replicas; r++)
+        run->choices[r].weight = 0;
+    run->backend = &frail_backend;
+}
+
+static uint64_t hash_of(test_run *run) {
+    uint64_t hash;
+    ASSERT_OK(copse__trainer_hash(run->trainer, &hash, &error));
+    return hash;
+}
+
+/* Device 0 sleeps 50 us a row and launch, device 1 three times as long: 90 and 30 rows, give or take what
+ * a busy machine adds. */
+static void measure(const char *yaml) {
+    test_run run;
+    frail_slow_down(0, 0, 50000);
+    frail_slow_down(1, 0, 150000);
+    open_run(&run, yaml, 2);
+    test_run_start(&run);
+    size_t first = copse__trainer_shard(run.trainer, 0);
+    ck_assert_str_eq(copse__trainer_shards_are(run.trainer), "measured");
+    ck_assert_msg(first >= 80 && first <= 100, "shard %zu of 120", first);
+    ck_assert_uint_eq(first + copse__trainer_shard(run.trainer, 1), 120);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    hash_of(&run);
+    test_run_close(&run);
+    for (size_t r = 0; r < 2; r++)
+        ck_assert_uint_eq(frail_live_objects(r), 0);
+}
+
+START_TEST(test_shards_follow_measured_speed) {
+    measure(plain);
+}
+END_TEST
+
+START_TEST(test_shards_follow_measured_speed_of_micro_batches) {
+    measure(accumulating);
+}
+END_TEST
+
+START_TEST(test_shards_are_whole_micro_shards) {
+    test_run run;
+    frail_slow_down(0, 0, 50000);
+    frail_slow_down(1, 0, 150000);
+    open_run(&run, micro, 2);
+    test_run_start(&run);
+    size_t first = copse__trainer_shard(run.trainer, 0);
+    ck_assert_msg(first >= 80 && first <= 104 && first % 8 == 0, "%zu of 120", first);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    test_run_close(&run);
+}
+END_TEST
+
+/* Measuring leaves nothing behind: recorded, the same shards give the same bits. */
+START_TEST(test_shards_recorded_give_the_bits_of_measured_ones) {
+    test_run a, b;
+    frail_slow_down(0, 0, 50000);
+    frail_slow_down(1, 0, 150000);
+    open_run(&a, plain, 2);
+    test_run_start(&a);
+    ASSERT_OK(copse__trainer_fit(a.trainer, &error));
+    open_run(&b, plain, 2);
+    for (size_t r = 0; r < 2; r++)
+        b.shards[r] = copse__trainer_shard(a.trainer, r);
+    test_run_start(&b);
+    ck_assert_str_eq(copse__trainer_shards_are(b.trainer), "as recorded");
+    ASSERT_OK(copse__trainer_fit(b.trainer, &error));
+    ck_assert_uint_eq(hash_of(&a), hash_of(&b));
+    test_run_close(&a);
+    test_run_close(&b);
+}
+END_TEST
+
+/* 1 ms a launch whatever the rows: more than the other takes for the whole batch. */
+START_TEST(test_shards_too_slow_device_rests) {
+    test_run run, one;
+    frail_slow_down(1, 1000000, 0);
+    open_run(&run, plain, 2);
+    test_run_start(&run);
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 0), 120);
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
+    size_t calls = frail_calls(1, FRAIL_RUN);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    ck_assert_uint_eq(frail_calls(1, FRAIL_RUN), calls);
+    test_run_open(&one, plain, 300, 1, NULL);
+    test_run_start(&one);
+    ASSERT_OK(copse__trainer_fit(one.trainer, &error));
+    ck_assert_uint_eq(hash_of(&run), hash_of(&one));
+    test_run_close(&run);
+    test_run_close(&one);
+}
+END_TEST
+
+/* When one of two that work is lost, the third is given a share, and the weights of the other. */
+START_TEST(test_shards_resting_device_wakes_when_needed) {
+    test_run run, one;
+    frail_slow_down(2, 50000000, 0);
+    frail_slow_down(0, 0, 50000);
+    frail_slow_down(1, 0, 50000);
+    open_run(&run, plain, 3);
+    test_run_start(&run);
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 2), 0);
+    run.stop_after_steps = 1;
+    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(run.trainer, &error));
+    run.stop_after_steps = 0;
+    frail_slow_down(2, 0, 0);
+    frail_fault(0, FRAIL_RUN, 1, FRAIL_FAIL);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    ck_assert(copse__trainer_is_lost(run.trainer, 0));
+    test_run_open(&one, plain, 300, 1, NULL);
+    test_run_start(&one);
+    ASSERT_OK(copse__trainer_fit(one.trainer, &error));
+    ck_assert_uint_eq(run.loss_count, one.loss_count);
+    for (size_t i = 0; i < one.loss_count; i++)
+        ck_assert_double_eq_tol(run.losses[i], one.losses[i], 1e-4);
+    hash_of(&run);
+    test_run_close(&run);
+    test_run_close(&one);
+}
+END_TEST
+
+START_TEST(test_shards_weights_and_equal_are_not_measured) {
+    test_run run;
+    open_run(&run, plain, 2);
+    run.choices[0].weight = 3;
+    frail_slow_down(0, 0, 30000);
+    test_run_start(&run);
+    ck_assert_str_eq(copse__trainer_shards_are(run.trainer), "by weight");
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 0), 90);
+    test_run_close(&run);
+    open_run(&run, equal, 2);
+    test_run_start(&run);
+    ck_assert_str_eq(copse__trainer_shards_are(run.trainer), "equal");
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 0), 60);
+    test_run_close(&run);
+    open_run(&run, plain, 1);
+    test_run_start(&run);
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 0), 120);
+    test_run_close(&run);
+}
+END_TEST
+
+static void add(Suite *suite, const char *name, const TTest *test) {
+    TCase *made = tcase_create(name);
+    tcase_set_timeout(made, 60);
+    tcase_add_checked_fixture(made, setup, NULL);
+    tcase_add_test(made, test);
+    suite_add_tcase(suite, made);
+}
+#define ADD(test) add(suite, #test, test)
+
+int main(void) {
+    Suite *suite = suite_create("trainer_shards");
+    ADD(test_shards_follow_measured_speed);
+    ADD(test_shards_follow_measured_speed_of_micro_batches);
+    ADD(test_shards_are_whole_micro_shards);
+    ADD(test_shards_recorded_give_the_bits_of_measured_ones);
+    ADD(test_shards_too_slow_device_rests);
+    ADD(test_shards_resting_device_wakes_when_needed);
+    ADD(test_shards_weights_and_equal_are_not_measured);
+    return run_suite(suite);
+}
