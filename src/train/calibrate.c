@@ -16,7 +16,7 @@
 #define OVERRUN_NS UINT64_C(2000000000) /* in which the others wait for a slow one */
 #define MOST_SAMPLES 64
 #define COST_STEPS 4
-#define ALIKE 1.1 /* equal models whose times differ by less are equally fast */
+#define ALIKE 1.2 /* equal models whose times differ by less are equally fast */
 
 typedef struct trial {
     copse__trainer *trainer;

@@ -65,6 +65,9 @@ START_TEST(test_defaults_are_those_of_keras) {
     ck_assert_uint_eq(c->train.validate_batch, 32);
     ck_assert_str_eq(c->devices.select, "");
     ck_assert_int_eq(c->devices.shards, COPSE__SHARDS_MEASURED);
+    ck_assert_double_eq(c->devices.stall_seconds, 60);
+    ck_assert_uint_eq(c->train.micro_shard, 32);
+    ck_assert_uint_eq(c->train.accumulate, 1);
     ck_assert(c->checkpoint.enabled);
     ck_assert_uint_eq(c->checkpoint.every_epochs, 1);
     ck_assert_uint_eq(c->checkpoint.keep, 3);
