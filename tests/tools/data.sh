@@ -41,6 +41,8 @@ same() {
 gzip -dc "$digits/train-images-idx3-ubyte.gz" >images
 gzip -dc "$digits/train-labels-idx1-ubyte.gz" >labels
 back="--to idx --out-labels labels.back"
+# shellcheck disable=SC2086 # $back is several words
+{
 expect 0 "" "$copse" convert images digits.npz --from idx --in-labels labels
 expect 0 "" "$copse" convert digits.npz images.back --label y $back
 same images images.back && same labels labels.back
@@ -50,6 +52,7 @@ same images images.back && same labels labels.back
 expect 0 "" "$copse" convert images 'the digits é.tfrecord.gz' --from idx --in-labels labels
 expect 0 "" "$copse" convert 'the digits é.tfrecord.gz' images.back --label label --channels 1 $back
 same images images.back && same labels labels.back
+}
 expect 0 "" "$copse" convert digits.npz digits.csv --label y
 expect 0 "" "$copse" convert digits.csv csv.npz --label label --shape 8x8
 expect 0 "" "$copse" convert digits.npz tree/ --label y

@@ -15,7 +15,12 @@ if command -v mpicc mpirun >/dev/null; then
 else
     echo "SKIPPED: Open MPI is not installed" >&2
 fi
-python3 -c 'import torch.distributed' 2>/dev/null && gloo=1 || { gloo=; echo "SKIPPED: PyTorch (Gloo) is not installed" >&2; }
+gloo=
+if python3 -c 'import torch.distributed' 2>/dev/null; then
+    gloo=1
+else
+    echo "SKIPPED: PyTorch (Gloo) is not installed" >&2
+fi
 for bytes in 4096 65536 1048576 4194304 16777216 67108864; do
     for path in mapped copied; do
         "$copse" bench allreduce --devices "$selector" --bytes $bytes --path $path \
