@@ -49,9 +49,11 @@ static copse_status evaluate_one(size_t rank, void *user, copse_error *err) {
 }
 
 static void describe(pass *p) {
-    for (size_t r = 0; r < p->trainer->replica_count; r++)
-        p->trainer->steps[r] = (copse__step){.share = copse__share_of(p->now, r),
-                                             .next = copse__share_of(p->next, r)};
+    copse__trainer *t = p->trainer;
+    for (size_t r = 0; r < t->replica_count; r++)
+        if (copse__takes_part(t, r))
+            t->steps[r] = (copse__step){.share = copse__share_of(p->now, r),
+                                        .next = copse__share_of(p->next, r)};
 }
 
 /* From batch p->index on. */
@@ -110,8 +112,9 @@ static copse_status make_room(pass *p, copse_error *err) {
     copse_status status = copse__grow(&p->outputs, &p->outputs_capacity,
                                       p->now->rows * p->columns, sizeof(float), err);
     for (size_t r = 0; r < p->trainer->replica_count && status == COPSE_OK; r++)
-        p->trainer->steps[r].outputs =
-            p->outputs + p->now->parts[r].first_row * p->columns;
+        if (copse__takes_part(p->trainer, r))
+            p->trainer->steps[r].outputs =
+                p->outputs + p->now->parts[r].first_row * p->columns;
     return status;
 }
 

@@ -96,7 +96,8 @@ static copse_status load_first(copse__fit *f, copse_error *err) {
     if (status != COPSE_OK || !f->now)
         return status;
     for (size_t r = 0; r < t->replica_count; r++)
-        t->steps[r] = (copse__step){.share = copse__share_of(f->now, r)};
+        if (copse__takes_part(t, r))
+            t->steps[r] = (copse__step){.share = copse__share_of(f->now, r)};
     status = copse__trainer_ask_all(t, load_one, t, err);
     return t->regroup_due && copse__is_loss(status) ? COPSE_OK : status;
 }

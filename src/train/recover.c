@@ -89,7 +89,8 @@ void copse__trainer_give_up(copse__trainer *t, bool repeated) {
 static void nobody_named(copse__trainer *t) {
     for (size_t r = 0; r < t->replica_count; r++) {
         t->statuses[r] = COPSE_OK;
-        t->steps[r].failed_rank = SIZE_MAX;
+        if (!atomic_load(&t->replicas[r].lost))
+            t->steps[r].failed_rank = SIZE_MAX;
     }
 }
 

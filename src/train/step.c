@@ -51,6 +51,8 @@ static void describe_step(copse__fit *f) {
     t->attempt++;
     for (size_t r = 0; r < t->replica_count; r++) {
         copse__share share = copse__share_of(f->now, r);
+        if (!copse__takes_part(t, r))
+            continue;
         t->steps[r] = (copse__step){
             .step = t->position.step,
             .share = share,
@@ -104,6 +106,8 @@ static copse_status combine(copse__fit *f, copse_error *err) {
     if (status != COPSE_OK)
         return status;
     for (size_t r = 0; r < t->replica_count; r++) {
+        if (!copse__takes_part(t, r))
+            continue;
         t->steps[r].committed = true;
         t->steps[r].nonfinite = nonfinite;
     }
@@ -120,7 +124,8 @@ static copse_status attempt(copse__fit *f, copse_error *err) {
 /* What a thread that is out has left in its step is not looked at. */
 static bool is_committed(const copse__trainer *t) {
     for (size_t r = 0; r < t->replica_count; r++)
-        if (!copse__workers_is_out(t->workers, r) && t->steps[r].committed)
+        if (copse__takes_part(t, r) && !copse__workers_is_out(t->workers, r) &&
+            t->steps[r].committed)
             return true;
     return false;
 }

@@ -39,7 +39,7 @@ struct copse__trainer {
     size_t retired_count, retired_capacity;
 
     /* Of the step, or evaluated batch, of the moment, by rank. Here because a thread that has not come
-     * back may still look at them. */
+     * back may still use its own: what is a lost rank's is never written again. */
     copse__step *steps;
     copse_status *statuses;
     bool *failed; /* whom the last failure is about */
@@ -67,7 +67,8 @@ size_t copse__trainer_label_bound(const copse__trainer *trainer);
 
 /* Whether the rank has metrics and moments of the last step: also one that was lost at its end. */
 static inline bool copse__trainer_measured(const copse__trainer *t, size_t rank) {
-    return !copse__workers_is_out(t->workers, rank) && t->steps[rank].measured;
+    return t->steps[rank].attempt == t->attempt &&
+           !copse__workers_is_out(t->workers, rank) && t->steps[rank].measured;
 }
 
 /* Ranks that take part. */
