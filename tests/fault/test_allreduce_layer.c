@@ -43,8 +43,8 @@ static const scene scenes[] = {
     {"fail flush 20 1", COPSE__PATH_COPIED, false},
     {"fail wait 60 1", COPSE__PATH_COPIED, false},
     {"late read 5 300 1;late write 17 300 1", COPSE__PATH_COPIED, true},
-    {"hang read 5 1", COPSE__PATH_COPIED, false},
-    {"hang write 20 1", COPSE__PATH_COPIED, false},
+    {"hang read 8 1", COPSE__PATH_COPIED, false},
+    {"hang write 12 1", COPSE__PATH_COPIED, false},
     {"hang wait 50+ 1", COPSE__PATH_COPIED, false},
 };
 
