@@ -222,10 +222,12 @@ static void say_who_rests(const copse__trainer *t) {
         if (t->shards[r] == 0 && !atomic_load(&t->replicas[r].lost))
             copse__log(COPSE_LOG_WARN,
                        "%s gets no samples: with %.3g ms a step and %.3g ms a sample it "
-                       "would cost more time than it saves (--devices '%s*W' makes it "
-                       "work)",
+                       "would cost more time than it saves (--devices '%.*s*W' makes "
+                       "it work)",
                        t->choices[r].label, t->speeds[r].fixed_s * 1e3,
-                       t->speeds[r].row_s * 1e3, t->choices[r].label);
+                       t->speeds[r].row_s * 1e3,
+                       /* as a selector names it: "0:0/2" of "0:0/2#1" */
+                       (int)strcspn(t->choices[r].label, "#@"), t->choices[r].label);
 }
 
 /* cost NULL: who is in stays in, as far as a share is worth anything. */
