@@ -30,7 +30,8 @@ copse__device *fake_device_new(size_t index, bool unified);
 /* Releases hung calls, runs the queues empty and frees everything but live buffers. */
 void fake_device_free(copse__device *device);
 
-/* The nth call (from 1) of this kind from now on. One fault a device. */
+/* The nth call (from 1) of this kind from now on; writes and flushes of the compute queue, the
+ * replica's own, do not count. One fault a device. */
 void fake_fault(copse__device *device, fake_call call, size_t nth, fake_action action,
                 uint64_t delay_ns);
 /* Whether the fault has struck. */
