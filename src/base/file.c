@@ -76,7 +76,18 @@ copse_status copse__atomic_open(copse__atomic_file **out, const char *path,
     if (status != COPSE_OK)
         return status;
     file->fd = -1;
-    COPSE__TRY(copse__strdup(&file->path, path, err), fail);
+    struct stat before;
+    bool exists = stat(path, &before) == 0;
+    if (exists && !S_ISREG(before.st_mode)) {
+        status = copse__fail(err, COPSE_IO, EINVAL, path,
+                             "it is no regular file and would be replaced; name another");
+        goto fail;
+    }
+    /* What a link points to is replaced, not the link. */
+    file->path = exists ? realpath(path, NULL) : NULL;
+    if (!file->path)
+        COPSE__TRY(copse__strdup(&file->path, path, err), fail);
+    path = file->path;
     size_t capacity = strlen(path) + 64;
     COPSE__TRY(copse__calloc(&file->temporary, capacity, 1, err), fail);
     snprintf(file->temporary, capacity, "%s.tmp-%ld-%u", path, (long)getpid(),
@@ -88,6 +99,8 @@ copse_status copse__atomic_open(copse__atomic_file **out, const char *path,
                              strerror(errno));
         goto fail;
     }
+    if (exists)
+        (void)fchmod(file->fd, before.st_mode & 07777);
     *out = file;
     return COPSE_OK;
 fail:

@@ -14,7 +14,8 @@ copse_status copse__file_read(char **out, size_t *out_bytes, const char *path,
                               size_t limit_bytes, copse_error *err);
 
 /* A file that appears whole or not at all: written under a temporary name in the same
- * folder, then synced, renamed, and the folder synced. */
+ * folder, then synced, renamed, and the folder synced. A link is followed, an existing
+ * file's mode stays, and what is no regular file (a device, a pipe, a folder) is refused. */
 typedef struct copse__atomic_file copse__atomic_file;
 
 copse_status copse__atomic_open(copse__atomic_file **out, const char *path,

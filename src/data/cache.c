@@ -268,8 +268,28 @@ static copse_status put_header(builder *b, const char *path, copse_error *err) {
     return COPSE_OK;
 }
 
+/* A file that never was a cache is somebody's and stays. */
+static copse_status check_replaceable(const char *path, copse_error *err) {
+    header h = {.magic = ""};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return COPSE_OK;
+    ssize_t got = read(fd, &h, sizeof h);
+    close(fd);
+    /* A damaged cache keeps its magic or its version and byte order. */
+    if (got <= 0 || memcmp(h.magic, "COPSEDC", 8) == 0 ||
+        (h.version == 1 && h.order == 0x01020304))
+        return COPSE_OK;
+    return copse__fail(err, COPSE_IO, EEXIST, path,
+                       "it is no cache of copse's and would be overwritten; name another "
+                       "file or remove it");
+}
+
 static copse_status build_cache(copse_dataset *whole, const char *path,
                                 copse_error *err) {
+    copse_status refused = check_replaceable(path, err);
+    if (refused != COPSE_OK)
+        return refused;
     static const unsigned char blank[PAGE];
     builder b = {.whole = whole};
     copse__log(COPSE_LOG_INFO, "building the cache %s", path);

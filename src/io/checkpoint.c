@@ -253,3 +253,17 @@ const copse__safetensor *copse__checkpoint_find(const copse__checkpoint *checkpo
             return &checkpoint->tensors[i];
     return NULL;
 }
+
+copse_status copse__checkpoint_verify(const char *path, copse_error *err) {
+    copse__safetensors *file;
+    if (copse__safetensors_open(&file, path, NULL) != COPSE_OK)
+        return COPSE_OK; /* another format, or whoever reads it says what is wrong */
+    bool claims = copse__safetensors_note_of(file, "copse.hash") != NULL;
+    copse__safetensors_close(file);
+    if (!claims)
+        return COPSE_OK;
+    copse__checkpoint *checkpoint = NULL;
+    copse_status status = copse__checkpoint_read(&checkpoint, path, err);
+    copse__checkpoint_free(checkpoint);
+    return status;
+}

@@ -34,6 +34,9 @@ copse_status copse__checkpoint_write(const char *path,
  * COPSE_FORMAT where it is damaged or no checkpoint. */
 copse_status copse__checkpoint_read(copse__checkpoint **out, const char *path,
                                     copse_error *err);
+/* Checks the hash of a file that says it is a checkpoint; COPSE_OK for every other file.
+ * Reads it whole. COPSE_FORMAT where it is damaged. */
+copse_status copse__checkpoint_verify(const char *path, copse_error *err);
 /* Of a read one. NULL is allowed. */
 void copse__checkpoint_free(copse__checkpoint *checkpoint);
 

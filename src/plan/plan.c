@@ -137,7 +137,7 @@ static copse_status too_large(planner *p, const allocation *a) {
     return copse__fail(
         p->err, COPSE_DEVICE_MEMORY, 0, base->choice.label,
         "%s '%s' takes %zu bytes at a shard of %zu samples, but the device "
-        "allocates at most %zu at once; a shard of %.0f would fit",
+        "allocates at most %zu at once; a shard of at most %.0f would fit",
         a->tensor == COPSE__NO_TENSOR ? "the workspace of" : "tensor", name, a->bytes,
         batch, p->caps->max_alloc_bytes, fits);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "io/checkpoint.h"
 #include "train/import.h"
 
 typedef struct targets {
@@ -56,6 +57,7 @@ copse_status copse__import_into(copse__trainer *trainer, const copse__config_ini
     copse_status status = list_targets(&all, trainer, err);
     if (status != COPSE_OK)
         goto out;
+    COPSE__TRY(copse__checkpoint_verify(init->file, err), out);
     COPSE__TRY(copse__weights_open(&file, init->file, err), out);
     COPSE__TRY(copse__calloc(&matches, all.count, sizeof *matches, err), out);
     COPSE__TRY(copse__import_match_all(file, init->file, all.items, all.count,

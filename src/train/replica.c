@@ -98,10 +98,11 @@ static copse_status check_total(const copse__replica *r, copse_error *err) {
         return COPSE_OK;
     size_t room = base->caps.total_bytes > fixed ? base->caps.total_bytes - fixed : 0;
     double fits = (double)rows * (double)room / (double)growing;
-    return copse__fail(err, COPSE_DEVICE_MEMORY, 0, base->choice.label,
-                       "the model needs %zu bytes for parameters and %zu for a shard of "
-                       "%zu samples, but the device has %zu; a shard of %.0f would fit",
-                       fixed, growing, rows, base->caps.total_bytes, fits);
+    return copse__fail(
+        err, COPSE_DEVICE_MEMORY, 0, base->choice.label,
+        "the model needs %zu bytes for parameters and %zu for a shard of "
+        "%zu samples, but the device has %zu; a shard of at most %.0f would fit",
+        fixed, growing, rows, base->caps.total_bytes, fits);
 }
 
 copse_status copse__replica_plan(copse__replica *r, const copse__layout *layout,

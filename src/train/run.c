@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/run.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +32,8 @@ struct copse__run {
     uint64_t epoch_steps; /* optimizer steps of the run so far */
     bool has_best;
     double best;
-    bool new_best; /* the next checkpoint is the best so far */
+    bool log_failed; /* the last line could not be written, and that was said */
+    bool new_best;   /* the next checkpoint is the best so far */
     char config_hash[33];
 };
 
@@ -48,9 +50,20 @@ static void run_name(char *out, size_t capacity, const char *path) {
 
 static copse_status load_resumed(copse__run *run, copse_error *err) {
     const char *path = copse__run_folder_path(run->folder);
-    copse_status status = copse__run_folder_load(path, &run->resumed, err);
-    if (status != COPSE_OK)
+    copse_error why = {0};
+    copse_status status = copse__run_folder_load(path, &run->resumed, &why);
+    if (status == COPSE_IO && why.native == ENOENT) {
+        copse__log(COPSE_LOG_WARN,
+                   "%s: the run was stopped before its first checkpoint; it begins anew, "
+                   "from step 0",
+                   path);
+        return COPSE_OK;
+    }
+    if (status != COPSE_OK) {
+        if (err)
+            *err = why;
         return status;
+    }
     if (strcmp(run->resumed->config_hash, run->config_hash) != 0)
         return copse__fail(
             err, COPSE_CONFIG, 0, run->config->path,
@@ -258,8 +271,11 @@ static void check_board(copse_status status, const copse_error *error) {
 /* A log that cannot be written does not end a training. */
 static void end_line(copse__run *run) {
     copse_error error = {0};
-    if (copse__jsonl_end(run->log, &error) != COPSE_OK)
-        copse__log(COPSE_LOG_WARN, "%s: %s", error.place, error.text);
+    bool failed = copse__jsonl_end(run->log, &error) != COPSE_OK;
+    if (failed && !run->log_failed) /* once, not every step */
+        copse__log(COPSE_LOG_WARN, "%s: %s; training goes on without these lines",
+                   error.place, error.text);
+    run->log_failed = failed;
 }
 
 static void log_save(copse__run *run, bool wait) {

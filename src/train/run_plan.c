@@ -22,14 +22,18 @@ static void write_text(copse__text *out, const char *key, const char *value) {
 static void write_providers(copse__text *out, const copse__replica *r) {
     const copse__graph *graph = r->train_graph ? r->train_graph : r->eval_graph;
     const copse__program *program = r->train ? r->train : r->eval;
-    copse__text_add(out, ",\n      \"providers\": {");
+    copse__text_add(out, ",\n      \"providers\": [");
     for (size_t n = 0; n < graph->node_count; n++) {
-        copse__text_add(out, "%s\n        ", n ? "," : "");
-        copse__json_text(out, graph->nodes[n].name);
-        copse__text_add(out, ": ");
-        copse__json_text(out, copse__program_provider(program, n));
+        /* A list: several nodes may come from one layer and have its name. */
+        copse__text_add(out, "%s\n        { ", n ? "," : "");
+        write_text(out, "node", graph->nodes[n].name);
+        copse__text_add(out, ", ");
+        write_text(out, "op", copse__op_name(graph->nodes[n].op));
+        copse__text_add(out, ", ");
+        write_text(out, "provider", copse__program_provider(program, n));
+        copse__text_add(out, " }");
     }
-    copse__text_add(out, "\n      }");
+    copse__text_add(out, "\n      ]");
 }
 
 copse_status copse__trainer_plan(copse__trainer *t, copse__text *out, copse_error *err) {

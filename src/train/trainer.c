@@ -363,7 +363,9 @@ size_t copse__trainer_label_bound(const copse__trainer *t) {
     if (graph->label == COPSE__NO_TENSOR ||
         graph->tensors[graph->label].dtype != COPSE_I32)
         return 0;
-    return copse__tensor_columns(&graph->tensors[graph->output]);
+    size_t outputs = copse__tensor_columns(&graph->tensors[graph->output]);
+    size_t configured = (size_t)t->config->data.classes;
+    return configured > 0 ? copse__min_size(outputs, configured) : outputs;
 }
 
 const char *copse__trainer_shards_are(const copse__trainer *t) {

@@ -89,7 +89,7 @@ expect 5 'label' train "$digits" --set model.2.dense.units=9 --out nine
 expect 4 'gpu' "$copse" train "$digits" --devices gpu --quiet
 expect 2 'there is' "$copse" train "$digits" --devices 77:7 --quiet
 expect 2 'there is' "$copse" train "$digits" --devices nonsense --quiet
-expect 1 'a shard of [0-9]* would fit' train "$digits" --set train.batch=4000000000
+expect 1 'a shard of at most [0-9]* would fit' train "$digits" --set train.batch=4000000000
 OCL_ICD_VENDORS=/nonexistent expect 0 'host' "$copse" devices
 OCL_ICD_VENDORS=/nonexistent expect 0 'test: loss' "$copse" train "$digits" --quiet --set train.epochs=1 --out no_icd
 
@@ -145,6 +145,48 @@ expect 0 'test: loss' train "$digits" --set train.epochs=2000 --set "train.steps
 expect 0 'test: loss' train "$digits" --set train.epochs=2000 --set "train.steps=$((steps + 60))" --out straight
 [ "$(hash_of stopped)" = "$(hash_of straight)" ] ||
     { echo "FAILED: the resumed run's bits are not those of the uninterrupted one" >&2; failed=1; }
+
+# ---- Reports of users: each with its smallest input
+
+# A changed bit of a checkpoint is refused by everyone who reads it, not by --resume alone.
+cp -r whole flipped
+checkpoint=flipped/$(cat flipped/latest)
+at=$(($(wc -c <"$checkpoint") - 9))
+printf '\125' | dd of="$checkpoint" bs=1 seek=$at conv=notrunc 2>/dev/null
+printf '\252' | dd of="$checkpoint" bs=1 seek=$((at + 1)) conv=notrunc 2>/dev/null
+expect 5 'does not match its hash' "$copse" eval flipped --devices host
+expect 5 'does not match its hash' train "$digits" --set init="$PWD/$checkpoint" --out from_flipped
+# Several nodes may have one layer's name.
+same='model=[{flatten: {name: f}}, {add: {inputs: [f, f, f]}}, {dense: {units: 10}}]'
+expect 0 'test: loss' train "$digits" --set "$same" --set train.epochs=1 --out thrice
+expect 0 'test: loss' train "$digits" --set "$same" --set train.epochs=2 --out thrice --resume
+# Stopped before the first checkpoint: it begins anew.
+expect 0 'test: loss' train "$digits" --set train.epochs=1 --out early
+rm early/latest early/step-*
+expect 0 'begins anew' train "$digits" --set train.epochs=1 --out early --resume
+# What is written never replaces a device, a pipe or somebody's file; a link is followed.
+mkfifo pipe.csv
+expect 5 'no regular file' "$copse" predict whole --devices host --input test-images-idx3-ubyte.gz --output pipe.csv
+[ -p pipe.csv ] || { echo "FAILED: a pipe was replaced" >&2; failed=1; }
+echo old >target.csv
+chmod 640 target.csv
+ln -s target.csv link.csv
+expect 0 '' "$copse" predict whole --devices host --input test-images-idx3-ubyte.gz --output link.csv
+if [ ! -L link.csv ] || [ "$(wc -l <target.csv)" -ne 360 ] || [ "$(stat -c %a target.csv)" != 640 ]; then
+    echo "FAILED: a link or a mode was lost" >&2
+    failed=1
+fi
+cp "$digits" mine.yaml
+expect 5 'no cache' train "$digits" --set data.cache="$PWD/mine.yaml" --out cached
+cmp -s "$digits" mine.yaml || { echo "FAILED: a file was overwritten by a cache" >&2; failed=1; }
+# A result that cannot be printed is no success.
+if [ -c /dev/full ]; then
+    "$copse" devices >/dev/full 2>err
+    [ $? -eq 1 ] || { echo "FAILED: a full standard output is no error" >&2; failed=1; }
+fi
+expect 5 'label' train "$digits" --set data.classes=5 --out five
+expect 2 'names no folder' train "$digits" --out ''
+expect 0 'Usage: copse train' "$copse" train -h
 
 [ $failed -eq 0 ] && echo "all as expected"
 exit $failed

@@ -147,6 +147,8 @@ static int next_letter(tool_parser *p, const char **value) {
         }
         return take(p, option, attached, value);
     }
+    if (letter == 'h')
+        return take(p, &help_option, NULL, value);
     tool_complain(p->command, "unknown option '-%c'; see %s --help", letter,
                   p->command->program);
     return TOOL_USAGE;

@@ -40,6 +40,10 @@ typedef struct train_options {
 
 static bool take(void *user, int id, const char *value) {
     train_options *o = user;
+    if (id == OPT_OUT && !value[0]) {
+        tool_complain(&command, "--out names no folder");
+        return false;
+    }
     if (id == OPT_OUT)
         o->out = value;
     o->resume |= id == OPT_RESUME;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -36,19 +37,29 @@ static void print_help(FILE *to) {
           to);
 }
 
+/* A result that did not reach standard output is no success. */
+static int close_output(int code) {
+    bool failed = ferror(stdout) != 0;
+    failed |= fflush(stdout) != 0;
+    if (!failed)
+        return code;
+    fprintf(stderr, "copse: standard output cannot be written: %s\n", strerror(errno));
+    return code == 0 ? 1 : code;
+}
+
 int main(int argc, char **argv) {
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         print_help(argc < 2 ? stderr : stdout);
-        return argc < 2 ? 2 : 0;
+        return close_output(argc < 2 ? 2 : 0);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("copse %s\n", copse_version());
-        return 0;
+        return close_output(0);
     }
     for (size_t i = 0; i < COPSE__COUNT(commands); i++)
         if (strcmp(argv[1], commands[i].name) == 0)
-            return commands[i].run(argc - 1, argv + 1);
+            return close_output(commands[i].run(argc - 1, argv + 1));
     fprintf(stderr, "copse: '%s' is no command; see copse --help\n", argv[1]);
     return 2;
 }
