@@ -30,6 +30,7 @@ int exit_code_of(copse_status status) {
         return EXIT_UNMET;
     case COPSE_NODEVICE:
         return EXIT_NO_DEVICE;
+    case COPSE_IO:
     case COPSE_FORMAT:
         return EXIT_DAMAGED;
     default:

@@ -132,9 +132,9 @@ void add_help(copse__text *out) {
         }
         copse__text_add(out, "\n");
     }
-    copse__text_add(out,
-                    "\nExit codes: 0 ok, 1 failed (diff: they differ), 2 usage, 3 a "
-                    "requirement is false,\n4 no usable device, 5 a file is damaged.\n");
+    copse__text_add(out, "\nExit codes: 0 ok, 1 failed (diff: they differ), 2 usage, 3 a "
+                         "requirement is false,\n4 no usable device, 5 a file "
+                         "is\nmissing, damaged or cannot be written.\n");
 }
 
 void add_man_options(copse__text *out) {

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 /* What the signal handler may reach. */
@@ -247,6 +248,10 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
     COPSE__TRY(copse_devices_open(&s->devices, wanted_devices(s, options),
                                   options->isolate, err),
                fail);
+    if (s->devices.choices[0].api == COPSE__API_HOST && !wanted_devices(s, options)[0])
+        copse__log(COPSE_LOG_WARN,
+                   "no OpenCL device is usable: the host backend is used, "
+                   "which is slow; `cltopo doctor` tells why");
     if (options->run != COPSE_RUN_NONE)
         COPSE__TRY(copse__run_open(&s->run, s->config, options->run_path,
                                    options->run == COPSE_RUN_RESUME, err),
