@@ -7,13 +7,6 @@
 #include "support/run.h"
 #include "train/run.h"
 
-/* What a lost device has is left to it. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) {
-    return "leak:copse__replica_\nleak:copse__updater_\nleak:alloc_one\n"
-           "leak:copse__allreduce_new\nleak:lifter\nleak:lowerer\n";
-}
-
 static copse_error error;
 static char *base;
 static char folder[1024];

@@ -12,16 +12,6 @@
 #include "support/frail.h"
 #include "support/run.h"
 
-/* What a lost device has is left to it. */
-const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void) {
-    return "leak:copse__replica_open\nleak:copse__replica_prepare\n"
-           "leak:copse__replica_step\nleak:copse__replica_load\n"
-           "leak:copse__replica_resize\nleak:copse__updater_\nleak:alloc_one\n"
-           "leak:copse__allreduce_new\nleak:copse__trainer_open\nleak:lifter\n"
-           "leak:lowerer\nleak:copse__store_\nleak:copse__workers_new\n";
-}
-
 static copse_error error;
 
 #define MODEL                                                                            \
