@@ -14,7 +14,7 @@ const char *__lsan_default_suppressions(void) {
     return "leak:copse__replica_\nleak:copse__updater_\nleak:alloc_one\n"
            "leak:copse__allreduce_new\nleak:copse__trainer_open\nleak:lifter\n"
            "leak:lowerer\nleak:copse__store_\nleak:copse__workers_new\n"
-           "leak:frail_buffer_new\n"; /* of slots, through tail calls */
+           "leak:frail_buffer_new\nleak:alloc_pinned\n"; /* of slots */
 }
 
 #define LATE_NS UINT64_C(20000000)
