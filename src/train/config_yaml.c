@@ -144,11 +144,17 @@ static copse_status take_content(builder *b, struct fy_event *event, unsigned li
 }
 
 static copse_status take_event(builder *b, struct fy_event *event, copse_error *err) {
-    const struct fy_mark *mark = fy_event_start_mark(event);
-    /* A value that is not there ("log:") has no place of its own: its key's stands for it. */
+    /* A value that is not there ("log:") has no place of its own, or one behind the colon, as the
+     * library's version goes: its key's stands for it. */
+    bool absent = event->type == FYET_SCALAR && b->key &&
+                  (!event->scalar.value ||
+                   (fy_token_scalar_style(event->scalar.value) == FYSS_PLAIN &&
+                    fy_token_get_text_length(event->scalar.value) == 0));
+    const struct fy_mark *mark = absent ? NULL : fy_event_start_mark(event);
     unsigned line = mark ? one_based(mark->line) : b->key ? b->key_line : 1;
     unsigned column = mark ? one_based(mark->column) : b->key ? b->key_column : 1;
-    if (event->type == FYET_SCALAR && column > 1) { /* the mark is behind the quote */
+    if (event->type == FYET_SCALAR && !absent &&
+        column > 1) { /* the mark is behind the quote */
         enum fy_scalar_style style = fy_token_scalar_style(event->scalar.value);
         column -= style == FYSS_SINGLE_QUOTED || style == FYSS_DOUBLE_QUOTED;
     }
