@@ -38,7 +38,8 @@ static inline void dropout_quad(global const float *x, global float *y,
                                 float keep) {
     for (uint k = 0; k < count; k++) {
         float v = COPSE_DIV(x[k], keep);
-        y[k] = copse_philox_unit(draw.v[k]) >= rate ? v : 0.0f;
+        uint bits = k == 0 ? draw.v[0] : k == 1 ? draw.v[1] : k == 2 ? draw.v[2] : draw.v[3];
+        y[k] = copse_philox_unit(bits) >= rate ? v : 0.0f;
     }
 }
 
