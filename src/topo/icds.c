@@ -30,10 +30,10 @@ static void read_library(copse__icd *icd) {
     FILE *file = fopen(icd->file, "re");
     if (!file)
         return;
-    if (fgets(icd->library, sizeof icd->library, file)) {
-        size_t length = strlen(icd->library);
-        while (length > 0 && (unsigned char)icd->library[length - 1] <= ' ')
-            icd->library[--length] = '\0';
+    if (fgets(icd->shared_object, sizeof icd->shared_object, file)) {
+        size_t length = strlen(icd->shared_object);
+        while (length > 0 && (unsigned char)icd->shared_object[length - 1] <= ' ')
+            icd->shared_object[--length] = '\0';
     }
     fclose(file);
 }
@@ -48,7 +48,7 @@ static void add_icd(copse__topo *topo, const char *file, const char *library) {
     icd->status = COPSE__ICD_UNKNOWN;
     copse__put(icd->file, sizeof icd->file, "%s", file);
     if (library)
-        copse__put(icd->library, sizeof icd->library, "%s", library);
+        copse__put(icd->shared_object, sizeof icd->shared_object, "%s", library);
     else
         read_library(icd);
 }
@@ -121,7 +121,7 @@ copse_status copse__icds_folder(char **out, const copse__topo *topo, const bool 
         char name[320];
         copse__put(name, sizeof name, "%s/%02zu.icd", path, i);
         FILE *file = fopen(name, "we");
-        bool bad = !file || fprintf(file, "%s\n", topo->icds[i].library) < 0;
+        bool bad = !file || fprintf(file, "%s\n", topo->icds[i].shared_object) < 0;
         if (file && fclose(file) != 0)
             bad = true;
         if (bad) {

@@ -270,8 +270,8 @@ static copse_status probe_here(copse__topo *topo, copse_error *err) {
  */
 static bool drivers_loaded(const copse__topo *topo) {
     for (size_t i = 0; i < topo->icd_count; i++) {
-        void *library = topo->icds[i].library[0]
-                            ? dlopen(topo->icds[i].library, RTLD_LAZY | RTLD_NOLOAD)
+        void *library = topo->icds[i].shared_object[0]
+                            ? dlopen(topo->icds[i].shared_object, RTLD_LAZY | RTLD_NOLOAD)
                             : NULL;
         if (library) {
             dlclose(library);

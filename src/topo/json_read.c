@@ -151,7 +151,7 @@ static copse_status read_icds(source *s, const json_t *root) {
         copse__icd *icd = &s->topo->icds[s->topo->icd_count++];
         char word[32];
         GET_TEXT(from, "file", icd->file);
-        GET_TEXT(from, "library", icd->library);
+        GET_TEXT(from, "library", icd->shared_object);
         GET_TEXT(from, "stage", icd->stage);
         GET_TEXT(from, "message", icd->message);
         GET_TEXT(from, "status", word);

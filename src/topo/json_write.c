@@ -94,7 +94,7 @@ static json_t *icd_array(writer *w) {
         const copse__icd *icd = &w->topo->icds[i];
         json_t *made = json_object();
         put(w, made, "file", text_or_null(icd->file));
-        put(w, made, "library", text_or_null(icd->library));
+        put(w, made, "library", text_or_null(icd->shared_object));
         put(w, made, "status", json_string(copse__icd_status_name(icd->status)));
         put(w, made, "signal", icd->signal ? json_integer(icd->signal) : json_null());
         put(w, made, "stage", text_or_null(icd->stage));

@@ -35,8 +35,8 @@ typedef enum copse__icd_status {
 } copse__icd_status;
 
 typedef struct copse__icd {
-    char file[256];    /* path of the .icd file, or of the library itself */
-    char library[256]; /* first line of the file */
+    char file[256];          /* path of the .icd file, or of the library itself */
+    char shared_object[256]; /* first line of the file: name or path to load */
     copse__icd_status status;
     int signal;        /* what killed the probe; 0 where none did */
     char stage[96];    /* the call it was in when it crashed or hung */

@@ -287,7 +287,7 @@ static void ask_libraries(copse__probe *probe, const copse__topo *topo, const bo
     for (size_t i = 0; i < topo->icd_count; i++) {
         if (only && !only[i])
             continue;
-        const char *library = topo->icds[i].library;
+        const char *library = topo->icds[i].shared_object;
         libraries[i] = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
         if (libraries[i]) {
             probe->icd_loaded[i] = 1;

@@ -264,7 +264,7 @@ static bool of_driver(const copse__topo *topo, const copse__handle *h, const cha
     const copse__platform *p = &topo->platforms[h->platform];
     return strcasestr(p->name, word) || strcasestr(p->version, word) ||
            strcasestr(h->version, word) ||
-           (p->icd >= 0 && strcasestr(topo->icds[p->icd].library, word));
+           (p->icd >= 0 && strcasestr(topo->icds[p->icd].shared_object, word));
 }
 
 static outcome judge_driver(const subject *about, const requirement *r) {

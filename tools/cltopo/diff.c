@@ -123,7 +123,7 @@ static void add_machine(facts *all, const copse__topo *topo) {
     add_fact(all, topo->cpus_allowed, "host / cpus_allowed");
     for (size_t i = 0; i < topo->icd_count; i++) {
         const copse__icd *icd = &topo->icds[i];
-        add_fact(all, icd->library, "driver %s / library", icd->file);
+        add_fact(all, icd->shared_object, "driver %s / library", icd->file);
         add_fact(all, copse__icd_status_name(icd->status), "driver %s / status",
                  icd->file);
     }

@@ -28,12 +28,12 @@ static void find_closed_device(char *out, size_t capacity) {
 static void remedy_empty(const copse__icd *icd, char *out, size_t capacity) {
     char closed[300];
     find_closed_device(closed, sizeof closed);
-    if (strcasestr(icd->library, "rusticl") && !getenv("RUSTICL_ENABLE"))
+    if (strcasestr(icd->shared_object, "rusticl") && !getenv("RUSTICL_ENABLE"))
         copse__put(
             out, capacity,
             "rusticl shows a device only where RUSTICL_ENABLE names its driver: set "
             "RUSTICL_ENABLE=radeonsi, iris, nouveau or llvmpipe");
-    else if (strcasestr(icd->library, "MesaOpenCL"))
+    else if (strcasestr(icd->shared_object, "MesaOpenCL"))
         copse__put(out, capacity,
                    "Mesa's Clover drives few old AMD cards only; for others use rusticl, "
                    "or remove %s",
@@ -58,11 +58,11 @@ static void remedy(const copse__icd *icd, char *out, size_t capacity) {
         remedy_empty(icd, out, capacity);
         break;
     case COPSE__ICD_MISSING:
-        if (icd->library[0])
+        if (icd->shared_object[0])
             copse__put(
                 out, capacity,
                 "install the package that has %s (and what it needs), or remove %s",
-                icd->library, icd->file);
+                icd->shared_object, icd->file);
         else
             copse__put(out, capacity, "%s names no library: remove it", icd->file);
         break;
@@ -114,7 +114,7 @@ int run_doctor(session *s) {
         const copse__icd *icd = &topo->icds[i];
         table_row(&t);
         table_text(&t, icd->file);
-        table_text(&t, icd->library);
+        table_text(&t, icd->shared_object);
         table_text(&t, copse__icd_status_name(icd->status));
         table_int(&t, icd->platforms);
         table_int(&t, icd->devices);
