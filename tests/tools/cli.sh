@@ -188,5 +188,11 @@ expect 5 'label' train "$digits" --set data.classes=5 --out five
 expect 2 'names no folder' train "$digits" --out ''
 expect 0 'Usage: copse train' "$copse" train -h
 
+# Before a step is made with such a batch: not only when the test set is looked at.
+for run in nine five; do
+    grep -q '"kind":"step"' "$run/log.jsonl" 2>/dev/null &&
+        { echo "FAILED: $run took a step with labels outside the classes" >&2; failed=1; }
+done
+
 [ $failed -eq 0 ] && echo "all as expected"
 exit $failed
