@@ -195,6 +195,12 @@ copse_status copse__program_upload(copse__program *p, size_t slot, const void *f
     return p->backend->flush(p->device, COPSE__QUEUE_UPLOAD, err);
 }
 
+copse_status copse__program_wait_upload(const copse__program *p, size_t slot,
+                                        copse_error *err) {
+    return p->uploaded[slot] ? p->backend->fence_wait(p->uploaded[slot], UINT64_MAX, err)
+                             : COPSE_OK;
+}
+
 copse_status copse__program_run(copse__program *p, size_t slot, size_t first, size_t last,
                                 const copse__extents *extents, copse_error *err) {
     if (is_empty(p, extents) || first >= last)

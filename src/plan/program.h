@@ -32,6 +32,10 @@ copse_status copse__program_run(copse__program *program, size_t slot, size_t fir
                                 size_t last, const copse__extents *extents,
                                 copse_error *err);
 
+/* Blocks until what was uploaded to the slot is there. For measuring: a run waits by itself. */
+copse_status copse__program_wait_upload(const copse__program *program, size_t slot,
+                                        copse_error *err);
+
 /* Queues the download of per-row metrics and batch moments behind the run; after
  * copse__program_wait they can be seen in metrics() and stats(). */
 copse_status copse__program_collect(copse__program *program, size_t slot,

@@ -15,6 +15,7 @@ typedef struct copse__fit {
     copse__score epoch_score;
     uint64_t epoch_samples;
     uint64_t epoch_start_ns, step_start_ns;
+    uint64_t step_wait_ns;     /* for data, in the step of the moment */
     uint64_t waited_ns;        /* for data, in this epoch, on pipelines that are closed */
     uint64_t waited_before_ns; /* on the open one, until this epoch */
 } copse__fit;

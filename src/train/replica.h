@@ -10,6 +10,7 @@
 #include "plan/program.h"
 #include "train/optimizer.h"
 #include "train/partials.h"
+#include "train/times.h"
 
 /* One copy of the model on one device.
  *
@@ -121,6 +122,7 @@ typedef struct copse__step {
     bool host_adds;       /* end with the sums of the share's subtrees in `parts` */
     bool hash;            /* of the weights after the update is wanted */
     bool update;          /* false: gradients only */
+    bool timed;           /* wait after each part, for `times` */
     uint64_t patience_ns; /* of waits after the commit; 0: none */
     float *
         outputs; /* of evaluation: where the share's rows of the network's output go; NULL: nowhere */
@@ -132,6 +134,7 @@ typedef struct copse__step {
     uint64_t weights_hash;
     size_t
         failed_rank; /* of the all-reduce, whose failure ended it; SIZE_MAX: none known */
+    copse__step_times times; /* where timed */
 } copse__step;
 
 /* Uploads the first micro-batch of a share that the next step, or evaluation, begins with. */

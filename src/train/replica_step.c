@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "train/replica.h"
 
@@ -323,6 +324,42 @@ out:
     return status;
 }
 
+/* ---- Timed steps ----------------------------------------------------------------------- */
+
+static copse_status time_upload(const walk *w, copse__step *step, copse_error *err) {
+    if (!step->timed)
+        return COPSE_OK;
+    step->times = (copse__step_times){.begin_ns = copse__now_ns()};
+    copse_status status = copse__program_wait_upload(w->program, *w->slot, err);
+    step->times.uploaded_ns = copse__now_ns();
+    return status;
+}
+
+static copse_status time_compute(const walk *w, copse__step *step, copse_error *err) {
+    if (!step->timed)
+        return COPSE_OK;
+    copse_status status = copse__program_wait(w->program, UINT64_MAX, err);
+    step->times.computed_ns = copse__now_ns();
+    return status;
+}
+
+static copse_status time_update(copse__replica *r, copse__step *step, copse_error *err) {
+    const copse__backend *backend = copse__backend_of(r->device);
+    copse__fence *done = NULL;
+    if (!step->timed)
+        return COPSE_OK;
+    copse_status status = backend->mark(&done, r->device, COPSE__QUEUE_COMPUTE, err);
+    if (status == COPSE_OK)
+        status = backend->flush(r->device, COPSE__QUEUE_COMPUTE, err);
+    if (status == COPSE_OK)
+        status = backend->fence_wait(
+            done, step->patience_ns ? step->patience_ns : UINT64_MAX, err);
+    if (status == COPSE_OK)
+        backend->fence_free(done);
+    step->times.updated_ns = copse__now_ns();
+    return status;
+}
+
 /* ---- The step -------------------------------------------------------------------------- */
 
 /* Whether nobody left before giving its gradients. */
@@ -397,7 +434,7 @@ static copse_status update(copse__replica *r, copse__step *step, copse_error *er
     copse_status status = copse__updater_apply(r->updater, err);
     if (status == COPSE_OK && step->hash)
         status = copse__updater_hash(r->updater, &step->weights_hash, err);
-    return status;
+    return status == COPSE_OK ? time_update(r, step, err) : status;
 }
 
 copse_status copse__replica_step(copse__replica *r, copse__step *step, copse_error *err) {
@@ -406,13 +443,18 @@ copse_status copse__replica_step(copse__replica *r, copse__step *step, copse_err
     step->committed = step->submitted = step->measured = false;
     step->failed_rank = SIZE_MAX;
     walk w = begin_walk(r, true, &step->share, step->next.rows > 0 ? &step->next : NULL);
-    copse_status status = run_share(&w, step, err);
+    copse_status status = time_upload(&w, step, err);
+    if (status == COPSE_OK)
+        status = run_share(&w, step, err);
+    if (status == COPSE_OK)
+        status = time_compute(&w, step, err);
     if (status != COPSE_OK) {
         if (!atomic_load(&r->lost))
             settle(step);
         return status;
     }
     status = reduce(r, step, err);
+    step->times.summed_ns = copse__now_ns();
     if (status == COPSE_OK && w.count > 0)
         status = take_results(&w, w.count - 1, step->patience_ns, err);
     step->measured = status == COPSE_OK;
@@ -424,6 +466,7 @@ copse_status copse__replica_apply(copse__replica *r, copse__step *step,
     const copse__backend *backend = copse__backend_of(r->device);
     const char *from = backend->buffer_host(r->parts[0]);
     step->weights_hash = 0;
+    step->times.summed_ns = copse__now_ns();
     for (size_t b = 0; b < r->layout->bucket_count; b++) {
         copse__view to = copse__store_bucket(r->store, COPSE__KIND_GRADIENT, 0, b);
         copse_status status = backend->write(r->device, COPSE__QUEUE_COMPUTE, to, from,

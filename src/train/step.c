@@ -67,6 +67,7 @@ static void describe_step(copse__fit *f) {
             .host_adds = host_adds(t),
             .hash = hash_is_due(t),
             .update = true,
+            .timed = t->times_steps,
             .patience_ns = copse__trainer_active(t) > 1 ? t->stall_ns : 0,
             .failed_rank = SIZE_MAX,
         };
@@ -202,6 +203,7 @@ static copse_status report_step(copse__fit *f, const copse__score *score,
         .epoch_score = f->epoch_score,
         .rows = f->now->rows,
         .seconds = (double)(now - f->step_start_ns) * 1e-9,
+        .data_seconds = (double)f->step_wait_ns * 1e-9,
         .learning_rate = copse__config_learning_rate(
             &t->config->train.optimizer.learning_rate, t->position.step - 1),
     };
@@ -234,8 +236,10 @@ copse_status copse__fit_step(copse__fit *f, bool *stands, copse_error *err) {
     copse__trainer *t = f->trainer;
     *stands = false;
     copse_status status = COPSE_OK;
+    uint64_t begun = copse__now_ns();
     if (!f->next)
         status = copse_pipeline_next(f->pipeline, &f->next, err);
+    f->step_wait_ns = copse__now_ns() - begun;
     if (status != COPSE_OK)
         return status;
     describe_step(f);

@@ -334,6 +334,16 @@ void copse__trainer_stop(copse__trainer *t) {
     atomic_store(&t->stop, true);
 }
 
+void copse__trainer_time_steps(copse__trainer *t, bool on) {
+    t->times_steps = on;
+}
+
+const copse__step_times *copse__trainer_times(const copse__trainer *t, size_t rank) {
+    return copse__trainer_measured(t, rank) && t->steps[rank].timed
+               ? &t->steps[rank].times
+               : NULL;
+}
+
 copse__position copse__trainer_position(const copse__trainer *t) {
     return t->position;
 }

@@ -10,6 +10,7 @@
 #include "topo/select.h"
 #include "train/config.h"
 #include "train/datasets.h"
+#include "train/times.h"
 
 /* A network on its devices: trains, evaluates, predicts. */
 typedef struct copse__trainer copse__trainer;
@@ -31,6 +32,7 @@ typedef struct copse__progress {
     copse__score epoch_score; /* of this epoch, or evaluation, so far */
     size_t rows;              /* samples of the last batch */
     double seconds;           /* that it took */
+    double data_seconds;      /* of them in which its successor's data was waited for */
     double learning_rate;
     bool evaluating;
     const char *set; /* "validation", "test", … where evaluating */
@@ -100,6 +102,12 @@ void copse__trainer_close(copse__trainer *trainer);
  * COPSE_NUMERIC names step, replica and layer of a number that is not finite: the weights
  * are those before that step. COPSE_DRIFT where replicas differ. */
 copse_status copse__trainer_fit(copse__trainer *trainer, copse_error *err);
+
+/* From the next step on: whether steps are timed part by part. */
+void copse__trainer_time_steps(copse__trainer *trainer, bool on);
+/* Of the last step, within its on_step: the replica's times; NULL where it took no part or is not
+ * timed. Borrowed. */
+const copse__step_times *copse__trainer_times(const copse__trainer *trainer, size_t rank);
 
 /* Ends fit or evaluate after the current batch. Async-signal-safe. */
 void copse__trainer_stop(copse__trainer *trainer);

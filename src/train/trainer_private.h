@@ -46,6 +46,7 @@ struct copse__trainer {
     uint64_t attempt;
     atomic_uint_fast64_t left; /* see copse__step */
 
+    bool times_steps;  /* see copse__trainer_time_steps */
     bool regroup_due;  /* a replica was lost; shards are still those with it */
     uint64_t grouping; /* counts the groups: parts of open pipelines belong to one */
 

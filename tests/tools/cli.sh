@@ -106,6 +106,19 @@ expect 2 "'1,5,5,1,1,9,1,valid' is not what" "$copse" bench conv --size 1,5,5,1,
 expect 2 'whose only one' "$copse" bench gemm -d host -p nobody --size 8,8,8
 expect 0 '"form":"tn","m":7,"n":8,"k":9,"device":"host"' "$copse" bench gemm -d host --seconds 0.01 --size 7,8,9
 [ "$(grep -c '"gflops":{"median":' out)" -eq 3 ] || { echo "FAILED: bench gemm has not 3 lines" >&2; failed=1; }
+expect 2 'no configuration is named' "$copse" bench step
+expect 2 "batch takes a number" "$copse" bench step --batch 1234567890123456789012345678901234567890 "$digits"
+expect 2 "train.batch" "$copse" bench step --batch none "$digits"
+expect 0 '"bench":"step","config":".*digits.yaml","devices":\["host"\],"shards":\[20\],"batch":20,' \
+    "$copse" bench step --config "$digits" -d host --batch 20 --seconds 0.01
+number() {
+    sed -n "s/.*\"$1\":\([0-9.]*\).*/\1/p" out
+}
+# Alone nobody is waited for, and something is computed.
+if [ "$(number others)" != 0.000 ] || [ "$(number compute)" = 0.000 ] || [ "$(number peak_rss_bytes)" -lt 1000000 ]; then
+    echo "FAILED: bench step: $(cat out)" >&2
+    failed=1
+fi
 expect 0 '"pass":"filter"' "$copse" bench conv -d host --seconds 0.01 --pass filter --size 1,9,9,3,4,3,2,same
 
 # A whole run: trained, evaluated, predicted, interrupted, resumed.

@@ -14,6 +14,8 @@ static const struct {
     {"conv", copse_cmd_bench_conv, "Convolutions and their gradients"},
     {"allreduce", copse_cmd_bench_allreduce,
      "Sums over devices, beside the machine's physical limit"},
+    {"step", copse_cmd_bench_step,
+     "Whole training steps: where their time goes, and what devices gain together"},
     {"data", copse_cmd_bench_data, "Samples a second of the input, stage by stage"},
 };
 

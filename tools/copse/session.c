@@ -135,10 +135,16 @@ int copse_session_parse(const tool_command *command, int argc, char **argv,
         }
     }
     copse_log_to_stderr(options->verbose ? COPSE_LOG_DEBUG : COPSE_LOG_WARN);
-    options->operand = parser.operands[0];
+    if (parser.operand_count > 0)
+        options->operand = parser.operands[0];
+    if (id == TOOL_END && !options->operand) {
+        tool_complain(command, "no configuration is named; usage: %s %s",
+                      command->program, command->usage);
+        id = TOOL_USAGE;
+    }
     if (id != TOOL_END)
         code = id == TOOL_DONE ? 0 : 2;
-    else if (copse_find_config(&options->config_path, parser.operands[0], &error) !=
+    else if (copse_find_config(&options->config_path, options->operand, &error) !=
              COPSE_OK)
         code = copse_report(&error);
     tool_end(&parser);

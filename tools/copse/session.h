@@ -43,8 +43,8 @@ typedef struct copse_session_options {
 } copse_session_options;
 
 /* Parses the options that these subcommands share (OPT_DEVICES, OPT_SET, OPT_QUIET, OPT_VERBOSE,
- * OPT_ISOLATE, OPT_NO_SELFTEST) into options, the first operand into config_path; others go to `own`
- * (may be NULL), which returns false after it has complained. Returns -1, or the exit code with
+ * OPT_ISOLATE, OPT_NO_SELFTEST) into options, the first operand (or what `own` put there) into
+ * config_path; others go to `own` (may be NULL), which returns false after it has complained. Returns -1, or the exit code with
  * which to leave. */
 typedef bool copse_take_option(void *user, int id, const char *value);
 int copse_session_parse(const tool_command *command, int argc, char **argv,
