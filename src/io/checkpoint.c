@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define VERSION "1"
+#define VERSION "2"
 
 /* ---- The numbers as notes: one table for both ways ---- */
 
@@ -27,17 +27,32 @@ typedef struct note_field {
 
 #define NOTE(key, kind, member)                                                          \
     { key, kind, offsetof(copse__checkpoint, member) }
-static const note_field fields[] = {NOTE("copse.step", NOTE_COUNT, step),
-                                    NOTE("copse.epoch", NOTE_COUNT, epoch),
-                                    NOTE("copse.batch", NOTE_COUNT, batch),
-                                    NOTE("copse.seed", NOTE_COUNT, seed),
-                                    NOTE("copse.loss_scale", NOTE_NUMBER, loss_scale),
-                                    NOTE("copse.good_steps", NOTE_COUNT, good_steps),
-                                    NOTE("copse.has_best", NOTE_FLAG, has_best),
-                                    NOTE("copse.best", NOTE_NUMBER, best),
-                                    NOTE("copse.log_bytes", NOTE_COUNT, log_bytes),
-                                    NOTE("copse.config_hash", NOTE_HASH, config_hash)};
+#define MONITOR_NOTES(key, member)                                                       \
+    NOTE(key ".has_best", NOTE_FLAG, member.has_best),                                   \
+        NOTE(key ".best", NOTE_NUMBER, member.best),                                     \
+        NOTE(key ".wait", NOTE_COUNT, member.wait),                                      \
+        NOTE(key ".cooldown", NOTE_COUNT, member.cooldown),                              \
+        NOTE(key ".stopped", NOTE_FLAG, member.stopped)
+static const note_field fields[] = {
+    NOTE("copse.step", NOTE_COUNT, step),
+    NOTE("copse.epoch", NOTE_COUNT, epoch),
+    NOTE("copse.batch", NOTE_COUNT, batch),
+    NOTE("copse.epoch_loss", NOTE_NUMBER, epoch_loss),
+    NOTE("copse.epoch_hits", NOTE_NUMBER, epoch_hits),
+    NOTE("copse.epoch_samples", NOTE_COUNT, epoch_samples),
+    NOTE("copse.skipped", NOTE_COUNT, skipped),
+    NOTE("copse.seed", NOTE_COUNT, seed),
+    NOTE("copse.loss_scale", NOTE_NUMBER, loss_scale),
+    NOTE("copse.good_steps", NOTE_COUNT, good_steps),
+    NOTE("copse.has_best", NOTE_FLAG, has_best),
+    NOTE("copse.best", NOTE_NUMBER, best),
+    MONITOR_NOTES("copse.early_stopping", early_stopping),
+    MONITOR_NOTES("copse.plateau", plateau),
+    NOTE("copse.learning_rate", NOTE_NUMBER, learning_rate),
+    NOTE("copse.log_bytes", NOTE_COUNT, log_bytes),
+    NOTE("copse.config_hash", NOTE_HASH, config_hash)};
 #undef NOTE
+#undef MONITOR_NOTES
 
 enum { FIELDS = sizeof fields / sizeof fields[0], NOTES = FIELDS + 3, VALUE_BYTES = 40 };
 

@@ -5,18 +5,30 @@
 #include "base/pool.h"
 #include "io/safetensors.h"
 
+/* What a metric watched at the end of epochs has come to (train/monitor.h). */
+typedef struct copse__monitor_state {
+    bool has_best, stopped;
+    double best;
+    uint64_t wait, cooldown; /* epochs */
+} copse__monitor_state;
+
 /* Everything that a run needs to go on as if it had never stopped, as one safetensors file
  * (docs/formats.md). The tensors keep their names; the rest is text in __metadata__, together with
  * a hash over all of it, so that no changed bit goes unnoticed. */
 typedef struct copse__checkpoint {
-    uint64_t step;  /* optimizer steps done */
-    uint64_t epoch; /* epochs done */
-    uint64_t batch; /* batches done in the epoch that is not */
+    uint64_t step;                 /* optimizer steps done */
+    uint64_t epoch;                /* epochs done */
+    uint64_t batch;                /* batches done in the epoch that is not */
+    double epoch_loss, epoch_hits; /* sums over the samples of those */
+    uint64_t epoch_samples;
+    uint64_t skipped; /* steps left out because of numbers that are not finite */
     uint64_t seed;
     double loss_scale;   /* 0: none */
     uint64_t good_steps; /* since the loss scale last changed */
     bool has_best;
-    double best;          /* of the metric that checkpoint.best names */
+    double best; /* of the metric that checkpoint.best names */
+    copse__monitor_state early_stopping, plateau;
+    double learning_rate; /* as lowered on plateaus; -1: it was not */
     uint64_t log_bytes;   /* length of log.jsonl at that moment */
     char config_hash[33]; /* of what fixes the numbers; 32 hexadecimal digits, or "" */
     const copse__safetensor *tensors;

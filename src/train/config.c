@@ -160,7 +160,9 @@ static copse_status resolve(copse__config *config, const copse__yaml *yaml,
             "train.accumulate is %llu, but a batch has only %llu samples to cut up",
             (unsigned long long)config->train.accumulate,
             (unsigned long long)config->train.batch);
-    return copse__config_check_shapes(config, node, err);
+    copse_status status =
+        copse__config_check_monitors(config, copse__yaml_find(yaml->root, "train"), err);
+    return status == COPSE_OK ? copse__config_check_shapes(config, node, err) : status;
 }
 
 copse_status copse__config_parse(copse__config **out, const char *text, size_t bytes,

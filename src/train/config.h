@@ -142,6 +142,37 @@ typedef enum copse__config_on_fault {
     COPSE__ON_FAULT_CONTINUE
 } copse__config_on_fault;
 
+typedef enum copse__config_mode {
+    COPSE__MODE_AUTO, /* less is better of a loss, more of an accuracy */
+    COPSE__MODE_MIN,
+    COPSE__MODE_MAX
+} copse__config_mode;
+
+/* A metric that is looked at when an epoch has ended. */
+typedef struct copse__config_monitor {
+    char *metric; /* "loss", "accuracy", "val_loss", "val_accuracy" */
+    copse__config_mode mode;
+    double min_delta;  /* what is less better than that is no better */
+    uint64_t patience; /* epochs without anything better */
+} copse__config_monitor;
+
+/* Keras' EarlyStopping. */
+typedef struct copse__config_early_stopping {
+    bool enabled;
+    copse__config_monitor monitor;
+    double baseline; /* NAN: none */
+    bool restore_best_weights;
+    uint64_t start_from_epoch;
+} copse__config_early_stopping;
+
+/* Keras' ReduceLROnPlateau. */
+typedef struct copse__config_plateau {
+    bool enabled;
+    copse__config_monitor monitor;
+    double factor, min_lr;
+    uint64_t cooldown; /* epochs */
+} copse__config_plateau;
+
 typedef struct copse__config_train {
     copse__loss loss;
     bool from_logits;
@@ -167,6 +198,8 @@ typedef struct copse__config_train {
     bool validate;
     uint64_t validate_every; /* epochs */
     uint64_t validate_batch; /* never 0: train.batch where none is given */
+    copse__config_early_stopping early_stopping;
+    copse__config_plateau plateau;
 } copse__config_train;
 
 typedef enum copse__config_shards {

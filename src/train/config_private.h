@@ -12,6 +12,16 @@ extern const copse__section copse__config_devices_section;
 extern const copse__section copse__config_checkpoint_section;
 extern const copse__section copse__config_log_section;
 
+/* train.early_stopping and train.reduce_lr_on_plateau. */
+extern const copse__section copse__config_early_stopping_section;
+extern const copse__section copse__config_plateau_section;
+/* The metrics that can be monitored. NULL-terminated. */
+extern const char *const copse__config_metrics[];
+/* That there will be such metrics, and that these sections fit the others. train: its node. */
+copse_status copse__config_check_monitors(const copse__config *config,
+                                          const copse__yaml_node *train,
+                                          copse_error *err);
+
 /* Custom field (number: the default): a number or a schedule, into the copse__config_schedule at
  * the field's offset. */
 copse__field_read_fn copse__config_read_schedule;

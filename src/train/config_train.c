@@ -179,6 +179,15 @@ static const copse__field train_fields[] = {
      AT(train.validate),
      .section = &validation,
      .number = 1},
+    {.key = "early_stopping",
+     .loose = true,
+     .kind = COPSE__FIELD_SWITCH,
+     AT(train.early_stopping.enabled),
+     .section = &copse__config_early_stopping_section},
+    {.key = "reduce_lr_on_plateau",
+     .kind = COPSE__FIELD_SWITCH,
+     AT(train.plateau.enabled),
+     .section = &copse__config_plateau_section},
     END};
 
 const copse__section copse__config_train_section = {"train", NULL, train_fields};
@@ -298,21 +307,20 @@ static void write_every(const copse__field *field, const void *base, copse__text
     copse__section_write(&every, base, COPSE__WRITE_FLOW, out);
 }
 
-static const char *const monitors[] = {"loss", "accuracy", "val_loss", "val_accuracy",
-                                       NULL};
-
-static const copse__field checkpoint_fields[] = {
-    {.key = "every",
-     .kind = COPSE__FIELD_CUSTOM,
-     .read = read_every,
-     .write = write_every},
-    {.key = "keep",
-     .kind = COPSE__FIELD_COUNT,
-     AT(checkpoint.keep),
-     .most = MOST_STEPS,
-     .number = 3},
-    {.key = "best", .kind = COPSE__FIELD_TEXT, AT(checkpoint.best), .words = monitors},
-    END};
+static const copse__field checkpoint_fields[] = {{.key = "every",
+                                                  .kind = COPSE__FIELD_CUSTOM,
+                                                  .read = read_every,
+                                                  .write = write_every},
+                                                 {.key = "keep",
+                                                  .kind = COPSE__FIELD_COUNT,
+                                                  AT(checkpoint.keep),
+                                                  .most = MOST_STEPS,
+                                                  .number = 3},
+                                                 {.key = "best",
+                                                  .kind = COPSE__FIELD_TEXT,
+                                                  AT(checkpoint.best),
+                                                  .words = copse__config_metrics},
+                                                 END};
 
 const copse__section copse__config_checkpoint_section = {"checkpoint", NULL,
                                                          checkpoint_fields};

@@ -135,7 +135,6 @@ static copse_status run_epoch(copse__fit *f, copse_error *err) {
     copse__trainer *t = f->trainer;
     f->waited_before_ns += waited(f);
     f->waited_ns = 0;
-    f->epoch_score = (copse__score){0};
     f->epoch_samples = 0;
     f->epoch_start_ns = f->step_start_ns = copse__now_ns();
     copse_status status = f->grouping == t->grouping ? load_first(f, err) : COPSE_OK;
@@ -164,17 +163,15 @@ static copse_status end_epoch(copse__fit *f, copse_error *err) {
     copse__epoch_report report = {
         .epoch = t->position.epoch,
         .step = t->position.step,
-        .train = f->epoch_score,
+        .train = t->position.score,
         .validation_name = t->sets->validation_name,
         .seconds = (double)(copse__now_ns() - f->epoch_start_ns) * 1e-9,
         .data_wait_seconds = (double)(f->waited_ns + waited(f)) * 1e-9,
     };
     report.samples_per_s =
         report.seconds > 0 ? (double)f->epoch_samples / report.seconds : 0;
-    if (!steps_are_done(t) || !f->now) {
-        t->position.epoch++;
-        t->position.batch = 0;
-    }
+    bool whole = !steps_are_done(t) || !f->now;
+    report.partial = !whole;
     bool due = t->config->train.validate && t->sets->validation &&
                (report.epoch + 1) % t->config->train.validate_every == 0;
     if (due) {
@@ -183,6 +180,12 @@ static copse_status end_epoch(copse__fit *f, copse_error *err) {
         if (status != COPSE_OK)
             return status;
         report.validated = true;
+    }
+    /* Only now: where the validation is interrupted, the epoch's end is still to come. */
+    if (whole) {
+        t->position.epoch++;
+        t->position.batch = 0;
+        t->position.score = (copse__score){0};
     }
     return t->hooks.on_epoch ? t->hooks.on_epoch(t->hooks.user, &report, err) : COPSE_OK;
 }
@@ -193,11 +196,13 @@ copse_status copse__trainer_fit(copse__trainer *t, copse_error *err) {
     if (t->regroup_due)
         COPSE__TRY(copse__trainer_regroup(t, err), out);
     COPSE__TRY(open_pipeline(&f, err), out);
-    while (t->position.epoch < t->config->train.epochs && !steps_are_done(t)) {
+    while (t->position.epoch < t->config->train.epochs && !steps_are_done(t) &&
+           !t->finished) {
         COPSE__TRY(run_epoch(&f, err), out);
         COPSE__TRY(end_epoch(&f, err), out);
     }
 out:
+    t->finished = false;
     close_pipeline(&f);
     return status;
 }

@@ -12,7 +12,6 @@ typedef struct copse__fit {
     copse__slot_memory memory;
     uint64_t grouping; /* of the trainer when the pipeline was opened */
     const copse_batch *now, *next;
-    copse__score epoch_score;
     uint64_t epoch_samples;
     uint64_t epoch_start_ns, step_start_ns;
     uint64_t step_wait_ns;     /* for data, in the step of the moment */

@@ -35,8 +35,20 @@ copse_status copse__run_step(copse__run *run, const copse__progress *progress,
 copse_status copse__run_epoch(copse__run *run, const copse__epoch_report *report,
                               copse_error *err);
 
+/* What the last epoch has decided (to stop early, another learning rate) as one line; NULL: nothing.
+ * Borrowed until the next epoch. */
+const char *copse__run_decision(const copse__run *run);
+
+/* Saves behind the step of the moment, too. Async-signal-safe. */
+void copse__run_want_save(copse__run *run);
+
 /* Likewise, from on_event: logs it, and writes plan.json where shards changed. */
 void copse__run_event(copse__run *run, const copse__trainer_event *event);
+
+/* Once fit has returned COPSE_OK: with early_stopping.restore_best_weights, saves what is not saved yet,
+ * then gives the trainer the best epoch's weights. *restored: it has them. COPSE_IO or COPSE_FORMAT where
+ * that epoch's checkpoint is not to be had: then the last weights stay. */
+copse_status copse__run_restore_best(copse__run *run, bool *restored, copse_error *err);
 
 /* Saves where something is not saved yet, and writes the log's last line. outcome: what fit returned, with its
  * error; test NULL: there was no test. */

@@ -21,6 +21,7 @@
 #define LOCK_NAME ".lock"
 #define LATEST "latest"
 #define BEST "best"
+#define BEST_EXPORT "best.safetensors"
 
 struct copse__run_folder {
     char *path;
@@ -316,6 +317,28 @@ static void prune(const copse__run_folder *folder, uint64_t saved, uint64_t keep
     free(list.steps);
 }
 
+/* Parameters and moving statistics alone, for whoever reads safetensors. */
+static copse_status export_best(const copse__run_folder *folder,
+                                const copse__checkpoint *checkpoint, copse_error *err) {
+    static const copse__safetensors_note notes[] = {{"format", "np"}};
+    copse__safetensor *tensors;
+    size_t count = 0;
+    char *file = NULL;
+    copse_status status =
+        copse__calloc(&tensors, checkpoint->tensor_count, sizeof *tensors, err);
+    for (size_t i = 0; i < checkpoint->tensor_count && status == COPSE_OK; i++)
+        if (strncmp(checkpoint->tensors[i].name, "optimizer/", 10) != 0)
+            tensors[count++] = checkpoint->tensors[i];
+    if (status == COPSE_OK)
+        status = copse__run_folder_file(folder, BEST_EXPORT, &file, err);
+    if (status == COPSE_OK)
+        status = copse__safetensors_write(file, tensors, count, notes,
+                                          COPSE__COUNT(notes), err);
+    free(file);
+    free(tensors);
+    return status;
+}
+
 copse_status copse__run_folder_save(const copse__run_folder *folder,
                                     const copse__checkpoint *checkpoint, bool is_best,
                                     uint64_t keep, copse_error *err) {
@@ -326,6 +349,8 @@ copse_status copse__run_folder_save(const copse__run_folder *folder,
     if (status == COPSE_OK)
         status = copse__checkpoint_write(file, checkpoint, err);
     free(file);
+    if (status == COPSE_OK && is_best)
+        status = export_best(folder, checkpoint, err);
     if (status == COPSE_OK && is_best)
         status = write_pointer(folder, BEST, name, err);
     if (status == COPSE_OK)

@@ -5,7 +5,7 @@
 #include "io/checkpoint.h"
 
 /* The folder that a run writes: config.yaml, plan.json, log.jsonl, step-00000100.safetensors,
- * latest and best (texts with a checkpoint's file name). While it is open for writing it is locked
+ * latest and best (texts with a checkpoint's file name), best.safetensors. While it is open for writing it is locked
  * against other processes; the lock ends with the process, however that ends. */
 typedef struct copse__run_folder copse__run_folder;
 
@@ -36,10 +36,10 @@ copse_status copse__run_folder_file(const copse__run_folder *folder, const char 
 copse_status copse__run_folder_put(const copse__run_folder *folder, const char *name,
                                    const void *data, size_t bytes, copse_error *err);
 
-/* Writes a checkpoint, then moves `best` (where is_best) and `latest` to it, then removes all but
- * the `keep` newest (0: all stay) and the best. A failure at any point leaves the previous
- * checkpoint whole and latest on a whole one; a checkpoint that cannot be removed is only a
- * warning in the log. */
+/* Writes a checkpoint, then (where is_best) its weights alone as best.safetensors, then moves `best` (where
+ * is_best) and `latest` to it, then removes all but the `keep` newest (0: all stay) and the best. A
+ * failure at any point leaves the previous checkpoint whole and latest on a whole one; a checkpoint that
+ * cannot be removed is only a warning in the log. */
 copse_status copse__run_folder_save(const copse__run_folder *folder,
                                     const copse__checkpoint *checkpoint, bool is_best,
                                     uint64_t keep, copse_error *err);

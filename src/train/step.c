@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -36,11 +37,8 @@ static copse_scalars make_scalars(const copse__fit *f) {
         .loss_scale = (float)(1.0 / loss_denominator(t, f->now->rows)),
         .gradient_scale = 1,
     };
-    copse__optimizer_scalars(
-        &t->optimizer, t->position.step,
-        copse__config_learning_rate(&t->config->train.optimizer.learning_rate,
-                                    t->position.step),
-        &scalars);
+    copse__optimizer_scalars(&t->optimizer, t->position.step,
+                             copse__trainer_rate(t, t->position.step), &scalars);
     return scalars;
 }
 
@@ -176,12 +174,8 @@ static copse_status check_step(copse__fit *f, const copse__score *score,
     const copse__step *first = &t->steps[t->lead];
     if (first->nonfinite > 0 || !isfinite(loss)) {
         if (t->config->train.on_nonfinite == COPSE__ON_FAULT_CONTINUE &&
-            first->nonfinite > 0) {
-            copse__log(COPSE_LOG_WARN,
-                       "step %" PRIu64 " left out: %" PRIu64 " gradients are not finite",
-                       t->position.step + 1, first->nonfinite);
+            first->nonfinite > 0)
             return COPSE_OK;
-        }
         return name_nonfinite(f, loss, err);
     }
     return first->hash ? compare_hashes(t, err) : COPSE_OK;
@@ -200,15 +194,30 @@ static copse_status report_step(copse__fit *f, const copse__score *score,
         .index = f->now->index + 1,
         .count = copse_pipeline_batches(f->pipeline),
         .last = *score,
-        .epoch_score = f->epoch_score,
+        .epoch_score = t->position.score,
         .rows = f->now->rows,
         .seconds = (double)(now - f->step_start_ns) * 1e-9,
         .data_seconds = (double)f->step_wait_ns * 1e-9,
-        .learning_rate = copse__config_learning_rate(
-            &t->config->train.optimizer.learning_rate, t->position.step - 1),
+        .learning_rate = copse__trainer_rate(t, t->position.step - 1),
     };
     f->step_start_ns = now;
     return t->hooks.on_step(t->hooks.user, &progress, err);
+}
+
+/* The log has each; it is said after 1, 2, 4, 8, … of them. */
+static void count_skipped(copse__trainer *t) {
+    uint64_t count = ++t->position.skipped;
+    char why[96];
+    snprintf(why, sizeof why, "%" PRIu64 " gradients are not finite",
+             t->steps[t->lead].nonfinite);
+    if ((count & (count - 1)) == 0)
+        copse__log(COPSE_LOG_WARN,
+                   "step %" PRIu64 " left out: %s (%" PRIu64 " left out so far)",
+                   t->position.step + 1, why, count);
+    copse__trainer_event event = {
+        .what = "step_skipped", .step = t->position.step + 1, .why = why};
+    if (t->hooks.on_event)
+        t->hooks.on_event(t->hooks.user, &event);
 }
 
 /* Metrics, moving statistics and position change together with the weights. */
@@ -219,13 +228,18 @@ static copse_status commit(copse__fit *f, copse_error *err) {
         if (copse__trainer_measured(t, r))
             copse__score_add(&score, &t->replicas[r]);
     copse_status status = check_step(f, &score, err);
-    if (status == COPSE_OK && t->steps[t->lead].nonfinite == 0)
+    bool skipped = status == COPSE_OK && t->steps[t->lead].nonfinite > 0;
+    if (skipped)
+        count_skipped(t);
+    else if (status == COPSE_OK)
         status = copse__trainer_move_statistics(t, err);
     if (status != COPSE_OK)
         return status;
-    f->epoch_score.loss_sum += score.loss_sum;
-    f->epoch_score.hits += score.hits;
-    f->epoch_score.samples += score.samples;
+    if (!skipped || isfinite(score.loss_sum)) {
+        t->position.score.loss_sum += score.loss_sum;
+        t->position.score.hits += score.hits;
+        t->position.score.samples += score.samples;
+    }
     f->epoch_samples += f->now->rows;
     t->position.step++;
     t->position.batch = f->now->index + 1;

@@ -74,6 +74,25 @@ void copse__trainer_tell(const copse__trainer *t, const char *what) {
         t->hooks.on_prepare(t->hooks.user, what);
 }
 
+/* A metric of the validation needs one. */
+static copse_status check_monitored(const copse__config *config,
+                                    const copse__datasets *sets, copse_error *err) {
+    const copse__config_train *train = &config->train;
+    const char *of[] = {
+        train->early_stopping.enabled ? train->early_stopping.monitor.metric : NULL,
+        train->plateau.enabled ? train->plateau.monitor.metric : NULL,
+        config->checkpoint.enabled ? config->checkpoint.best : NULL};
+    static const char *const keys[] = {"train.early_stopping",
+                                       "train.reduce_lr_on_plateau", "checkpoint.best"};
+    for (size_t i = 0; i < COPSE__COUNT(of); i++)
+        if (of[i] && strncmp(of[i], "val_", 4) == 0 && !sets->validation)
+            return copse__fail(err, COPSE_CONFIG, 0, config->path,
+                               "%s looks at %s, but there is no validation set: give "
+                               "data.validation, data.validation_split or data.test",
+                               keys[i], of[i]);
+    return COPSE_OK;
+}
+
 static copse_status check_supported(const copse__config *config, copse_error *err) {
     const copse__config_train *train = &config->train;
     const char *what = NULL;
@@ -255,6 +274,8 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
                                  copse_error *err) {
     *out = NULL;
     copse_status status = check_supported(config, err);
+    if (status == COPSE_OK && options->training)
+        status = check_monitored(config, sets, err);
     if (status != COPSE_OK)
         return status;
     copse__trainer *t;
@@ -272,6 +293,7 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
     if (config->train.reproducible == COPSE__REPRODUCIBLE_DEVICES)
         t->micro_shard = (size_t)config->train.micro_shard;
     t->stall_ns = (uint64_t)(config->devices.stall_seconds * 1e9);
+    t->set_rate = -1;
     t->optimizer = copse__optimizer_make(&config->train.optimizer);
     COPSE__TRY(new_arrays(t, err), fail);
     memcpy(t->choices, options->choices, t->replica_count * sizeof *t->choices);
@@ -342,6 +364,20 @@ const copse__step_times *copse__trainer_times(const copse__trainer *t, size_t ra
     return copse__trainer_measured(t, rank) && t->steps[rank].timed
                ? &t->steps[rank].times
                : NULL;
+}
+
+void copse__trainer_finish(copse__trainer *t) {
+    t->finished = true;
+}
+
+double copse__trainer_rate(const copse__trainer *t, uint64_t step) {
+    return t->set_rate >= 0 ? t->set_rate
+                            : copse__config_learning_rate(
+                                  &t->config->train.optimizer.learning_rate, step);
+}
+
+void copse__trainer_set_rate(copse__trainer *t, double rate) {
+    t->set_rate = rate;
 }
 
 copse__position copse__trainer_position(const copse__trainer *t) {

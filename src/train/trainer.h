@@ -42,6 +42,7 @@ typedef struct copse__epoch_report {
     uint64_t epoch;
     uint64_t step; /* done so far */
     copse__score train, validation;
+    bool partial; /* train.steps ended the run within the epoch */
     bool validated;
     const char *validation_name;
     double seconds, samples_per_s; /* of training, without validation */
@@ -51,10 +52,11 @@ typedef struct copse__epoch_report {
 /* Something that changes who computes. */
 typedef struct copse__trainer_event {
     const char *
-        what; /* "device_lost"; "resharded": shards are those of copse__trainer_shard now */
+        what; /* "device_lost"; "resharded": shards are those of copse__trainer_shard now;
+                 "step_skipped" */
     uint64_t step;      /* done so far */
-    const char *device; /* its label */
-    const char *why;
+    const char *device; /* its label; NULL: it is about none */
+    const char *why;    /* NULL: no more is known */
 } copse__trainer_event;
 
 /* Called in the thread that called the trainer. NULL members are not called. A status other than COPSE_OK
@@ -112,6 +114,15 @@ const copse__step_times *copse__trainer_times(const copse__trainer *trainer, siz
 /* Ends fit or evaluate after the current batch. Async-signal-safe. */
 void copse__trainer_stop(copse__trainer *trainer);
 
+/* From on_epoch: fit returns COPSE_OK behind it, as if this had been the last epoch. Before fit: it
+ * returns at once. A further fit goes on. */
+void copse__trainer_finish(copse__trainer *trainer);
+
+/* The learning rate of optimizer step `step` (the first is 0): the configuration's, or the one that was
+ * set (negative: the configuration's again). Every replica's next step has it. */
+double copse__trainer_rate(const copse__trainer *trainer, uint64_t step);
+void copse__trainer_set_rate(copse__trainer *trainer, double rate);
+
 /* One pass over a set without training. name is for progress only. */
 copse_status copse__trainer_evaluate(copse__trainer *trainer, copse_dataset *set,
                                      const char *name, copse__score *out,
@@ -126,6 +137,8 @@ copse_status copse__trainer_predict(copse__trainer *trainer, copse_dataset *set,
 /* Where training is: batches done in the current epoch, and steps in all. */
 typedef struct copse__position {
     uint64_t epoch, batch, step;
+    copse__score score; /* of the current epoch's batches so far */
+    uint64_t skipped;   /* steps left out because of numbers that are not finite */
 } copse__position;
 
 copse__position copse__trainer_position(const copse__trainer *trainer);

@@ -56,6 +56,8 @@ struct copse__trainer {
     bool moving_changed;
 
     copse__position position;
+    double set_rate; /* instead of the schedule's; negative: none */
+    bool finished;   /* fit ends behind this epoch */
     atomic_bool stop;
 };
 

@@ -126,6 +126,20 @@ expect 0 'test: loss' train "$digits" --set train.epochs=12 --out whole
 expect 2 'holds a run' train "$digits" --out whole
 expect 0 '^test: loss' "$copse" eval whole --devices host --quiet
 cp out whole.eval
+expect 0 '^test: loss' "$copse" eval whole --checkpoint latest --devices host --quiet
+cmp -s out whole.eval || { echo "FAILED: the latest checkpoint is not the run's" >&2; failed=1; }
+expect 5 'no best checkpoint' "$copse" eval whole --checkpoint best --devices host
+stopping='train.early_stopping={monitor: accuracy, min_delta: 0.02, patience: 1, restore_best_weights: true}'
+expect 0 'test: loss' "$copse" train "$digits" --devices host --set train.epochs=50 --set "$stopping" --out early_stop
+grep -q '^stopped early: accuracy' err || { echo "FAILED: it does not say that it stopped early" >&2; failed=1; }
+grep -q '"what":"stopped_early"' early_stop/log.jsonl || { echo "FAILED: no line of stopping early" >&2; failed=1; }
+cp out early_stop.test
+expect 0 '^test: loss' "$copse" eval early_stop --devices host --quiet
+cmp -s out early_stop.test || { echo "FAILED: not evaluated with the best weights" >&2; failed=1; }
+expect 0 '^test: loss' "$copse" eval "$digits" --checkpoint early_stop/best.safetensors --devices host --quiet
+cmp -s out early_stop.test || { echo "FAILED: best.safetensors are other weights" >&2; failed=1; }
+sed '/test:/d' "$digits" | sed "s|digits/|$(dirname "$digits")/digits/|g" >untested.yaml
+expect 2 'there is no validation set' train untested.yaml --set 'train.early_stopping=true' --out untested
 expect 2 'name a run folder' "$copse" eval "$digits" --devices host
 expect 2 'input FILE is missing' "$copse" predict whole --output p.csv
 expect 2 'must name a .npy or .csv' "$copse" predict whole --input test-images-idx3-ubyte.gz --output p.txt

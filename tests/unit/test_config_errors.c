@@ -53,6 +53,27 @@ static const wrong files[] = {
      "did you mean 'mean_squared_error'?"},
     {DATA MODEL "train:\n  loss: mean_squared_error\n  bacth: 3\n", "/tmp/c.yaml:5:3",
      "unknown key 'bacth' in train; did you mean 'batch'?"},
+    {DATA MODEL "train:\n  loss: mean_squared_error\n"
+                "  early_stopping: {monitor: val_los}\n",
+     "/tmp/c.yaml:5:29", "did you mean 'val_loss'?"},
+    {DATA MODEL "train:\n  loss: mean_squared_error\n  validation: false\n"
+                "  early_stopping: {patience: 2}\n",
+     "/tmp/c.yaml:6:3",
+     "train.early_stopping monitors val_loss, but train.validation is false"},
+    {DATA MODEL "train:\n  loss: mean_squared_error\n"
+                "  reduce_lr_on_plateau: {factor: 1}\n",
+     "/tmp/c.yaml:5:34", "a number from 0 to below 1"},
+    {DATA MODEL "train:\n  loss: mean_squared_error\n  optimizer: {sgd: {learning_rate: "
+                "{cosine_decay: {initial_learning_rate: 1, decay_steps: 3}}}}\n"
+                "  reduce_lr_on_plateau: true\n",
+     "/tmp/c.yaml:6:3", "not a schedule"},
+    {DATA MODEL "train:\n  loss: mean_squared_error\n"
+                "  early_stopping: {restore_best_weights: true}\ncheckpoint: false\n",
+     "/tmp/c.yaml:5:3", "but checkpoint is false"},
+    {DATA MODEL "train:\n  loss: mean_squared_error\n"
+                "  early_stopping: {restore_best_weights: true}\n"
+                "checkpoint: {best: loss}\n",
+     "/tmp/c.yaml:5:3", "but checkpoint.best is loss"},
     {DATA MODEL "train:\n  loss: mean_squared_error\n  batch: many\n", "/tmp/c.yaml:5:10",
      "train.batch must be a whole number from 1 to 4294967295, not the text 'many'"},
     {DATA MODEL "train:\n  loss: mean_squared_error\n  batch: '3'\n", "/tmp/c.yaml:5:10",

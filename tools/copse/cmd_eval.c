@@ -9,7 +9,7 @@ enum { OPT_CHECKPOINT = OPT_OWN };
 
 static const tool_option options[] = {
     {OPT_CHECKPOINT, "checkpoint", 'c', "FILE",
-     "Weights to evaluate (default: the run's latest)"},
+     "Weights to evaluate: a file, or the run's latest (default) or best"},
     OPTION_DEVICES,
     OPTION_SET,
     OPTION_ISOLATE,

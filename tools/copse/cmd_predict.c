@@ -16,7 +16,7 @@ static const tool_option options[] = {
      "Samples: .npy or .npz, or a file of the configuration's own format"},
     {OPT_OUTPUT, "output", 'o', "FILE", "Where to write: .npy (float32) or .csv"},
     {OPT_CHECKPOINT, "checkpoint", 'c', "FILE",
-     "Weights to use (default: the run's latest)"},
+     "Weights to use: a file, or the run's latest (default) or best"},
     OPTION_DEVICES,
     OPTION_SET,
     OPTION_ISOLATE,

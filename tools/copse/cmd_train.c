@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "session.h"
 
@@ -64,7 +65,9 @@ static copse_status on_epoch(void *user, const copse__epoch_report *report,
     copse_session *s = user;
     s->last_epoch = *report;
     progress_epoch(&s->progress, report, s->config->train.epochs);
-    return copse__run_epoch(s->run, report, err);
+    copse_status status = copse__run_epoch(s->run, report, err);
+    progress_say(&s->progress, copse__run_decision(s->run));
+    return status;
 }
 
 static void on_event(void *user, const copse__trainer_event *event) {
@@ -85,13 +88,22 @@ static const copse__trainer_hooks hooks = {.on_step = on_step,
 /* The score on the test set; the last validation's where that was the test set after the last step. */
 static copse_status test(copse_session *s, copse__score *score, copse_error *err) {
     const copse__epoch_report *last = &s->last_epoch;
-    if (last->validated && last->validation_name == s->sets.validation_name &&
-        s->sets.validation_is_test &&
+    if (!s->restored && last->validated &&
+        last->validation_name == s->sets.validation_name && s->sets.validation_is_test &&
         last->step == copse__trainer_position(s->trainer).step) {
         *score = last->validation;
         return COPSE_OK;
     }
     return copse__trainer_evaluate(s->trainer, s->sets.test, "test", score, err);
+}
+
+static void restore_best(copse_session *s) {
+    copse_error why = {0};
+    if (copse__run_restore_best(s->run, &s->restored, &why) != COPSE_OK)
+        copse__log(COPSE_LOG_WARN, "%s: %s; the run ends with its last weights",
+                   why.place, why.text);
+    else if (s->restored)
+        progress_say(&s->progress, "the weights are those of the best epoch again");
 }
 
 static copse_status train(copse_session *s, copse_error *err) {
@@ -102,6 +114,8 @@ static copse_status train(copse_session *s, copse_error *err) {
         return status;
     bool tested = false;
     status = copse__trainer_fit(s->trainer, &why);
+    if (status == COPSE_OK)
+        restore_best(s);
     if (status == COPSE_OK && s->sets.test) {
         status = test(s, &score, &why);
         tested = status == COPSE_OK;

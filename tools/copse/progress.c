@@ -120,6 +120,12 @@ void progress_step(progress *p, const copse__progress *now) {
     p->drawn = true;
 }
 
+void progress_say(progress *p, const char *line) {
+    progress_clear(p);
+    if (!p->quiet && line)
+        fprintf(stderr, "%s\n", line);
+}
+
 void progress_epoch(progress *p, const copse__epoch_report *report, uint64_t epochs) {
     progress_clear(p);
     p->start_ns = 0;

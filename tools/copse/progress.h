@@ -25,6 +25,9 @@ void progress_notice(progress *p, const char *what);
 void progress_step(progress *p, const copse__progress *now);
 void progress_epoch(progress *p, const copse__epoch_report *report, uint64_t epochs);
 
+/* A line above the bar; NULL: none. */
+void progress_say(progress *p, const char *line);
+
 /* Removes the bar, so that other lines can be printed. */
 void progress_clear(progress *p);
 

@@ -214,20 +214,25 @@ static copse_status open_trainer(copse_session *s, const copse_session_options *
     return status;
 }
 
-/* Weights of --checkpoint, or of the named run's latest checkpoint. */
+/* Weights of --checkpoint, or of the named run's latest checkpoint (its best, where it was to end with that
+ * one's). */
 static copse_status load_weights(copse_session *s, const copse_session_options *options,
                                  copse_error *err) {
     char *found = NULL;
     const char *path = options->checkpoint;
     copse_status status = COPSE_OK;
-    if (!path) {
+    const copse__config_early_stopping *stop = &s->config->train.early_stopping;
+    bool best =
+        path ? strcmp(path, "best") == 0 : stop->enabled && stop->restore_best_weights;
+    if (!path || best || strcmp(path, "latest") == 0) {
         struct stat info;
         if (stat(options->operand, &info) != 0 || !S_ISDIR(info.st_mode))
             return copse__fail(err, COPSE_INVALID, 0, options->operand,
                                "a configuration has no weights; name a run folder, or "
                                "--checkpoint FILE");
-        status = copse__run_folder_find(options->operand, COPSE__CHECKPOINT_LATEST,
-                                        &found, err);
+        status = copse__run_folder_find(
+            options->operand, best ? COPSE__CHECKPOINT_BEST : COPSE__CHECKPOINT_LATEST,
+            &found, err);
         path = found;
     }
     if (status == COPSE_OK)

@@ -18,6 +18,7 @@ typedef struct copse_session {
     copse__run *run; /* NULL: no run folder */
     progress progress;
     copse__epoch_report last_epoch;
+    bool restored; /* the weights are not the last ones, but the best */
 } copse_session;
 
 typedef enum copse_run_mode {
@@ -34,9 +35,10 @@ typedef struct copse_session_options {
     bool isolate, selftest, training, quiet, verbose;
     bool plan_only; /* check everything, allocate and write nothing */
     copse_run_mode run;
-    const char *run_path;   /* NULL: a new folder under runs/ */
-    bool need_weights;      /* load them: from checkpoint, or the run's latest */
-    const char *checkpoint; /* NULL: the latest of the run that was named */
+    const char *run_path; /* NULL: a new folder under runs/ */
+    bool need_weights;    /* load them: from checkpoint, or the run's latest */
+    const char *
+        checkpoint; /* a file, or "latest" or "best" of the run; NULL: what it ends with */
     const char
         *predict_input; /* a file to read samples from instead of the configured sets */
     const copse__trainer_hooks *hooks; /* user is the session */

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COPSE_TRAIN_RUN_PRIVATE_H
+#define COPSE_TRAIN_RUN_PRIVATE_H
+
+/* Shared by run.c (opening, starting, ending), run_epoch.c (what happens while it trains) and run_save.c
+ * (its state to and from checkpoints) only. */
+
+#include <stdatomic.h>
+
+#include "io/jsonl.h"
+#include "train/board.h"
+#include "train/run.h"
+#include "train/run_plan.h"
+#include "train/saver.h"
+
+struct copse__run {
+    const copse__config *config;
+    copse__run_folder *folder;
+    copse__checkpoint *resumed; /* NULL: a new run, or restored already */
+    copse__run_plan *recorded;  /* of the resumed run; NULL where there is none */
+    bool resume, replanned;
+    copse__trainer *trainer;
+    copse__jsonl *log;
+    copse__board *board;
+    copse__saver *saver; /* NULL: no checkpoints are wanted */
+    uint64_t start_ns, saved_ns;
+    uint64_t saved_step, saved_epoch;
+    copse__monitor_state early_stopping, plateau;
+    double learning_rate; /* as lowered; -1: it was not */
+    bool has_best;
+    double best;
+    bool log_failed; /* the last line could not be written, and that was said */
+    bool new_best;   /* the next checkpoint is the best so far */
+    atomic_bool save_wanted;
+    char decision[160];
+    char config_hash[33];
+};
+
+/* ---- run_save.c ---- */
+
+/* Nothing where no checkpoints are wanted. */
+copse_status copse__run_open_saver(copse__run *run, copse_error *err);
+/* The resumed checkpoint's state, into the trainer and the run. */
+copse_status copse__run_restore(copse__run *run, copse_error *err);
+/* Hands a copy of the state to the saver; returns once the copy is made. */
+copse_status copse__run_save(copse__run *run, copse_error *err);
+/* Whether something was trained since. */
+bool copse__run_is_unsaved(const copse__run *run);
+/* Tells of checkpoints that could not be written. */
+void copse__run_check_saved(copse__run *run);
+
+/* ---- run_epoch.c ---- */
+
+/* Ends the log's line. A log that cannot be written does not end a training. */
+void copse__run_end_line(copse__run *run);
+/* Replaces a file of the folder by text, which is freed. */
+copse_status copse__run_put_text(copse__run *run, const char *name, copse__text *text,
+                                 copse_error *err);
+
+#endif
