@@ -12,13 +12,14 @@
 
 #ifdef COPSE_CHUNKED
 /* One item a group has nothing to join. */
-#define JOIN(name, add)                                                                  \
-    static inline float name(float mine, local float *scratch) {                         \
+#define JOIN(name, type, add)                                                            \
+    static inline type name(type mine, local float *memory) {                            \
         return mine;                                                                     \
     }
 #else
-#define JOIN(name, add)                                                                  \
-    static inline float name(float mine, local float *scratch) {                         \
+#define JOIN(name, type, add)                                                            \
+    static inline type name(type mine, local float *memory) {                            \
+        local type *scratch = (local type *)memory;                                      \
         uint l = get_local_id(0);                                                        \
         scratch[l] = mine;                                                               \
         barrier(CLK_LOCAL_MEM_FENCE);                                                    \
@@ -27,14 +28,15 @@
                 scratch[l] = add(scratch[l], scratch[l + reach]);                        \
             barrier(CLK_LOCAL_MEM_FENCE);                                                \
         }                                                                                \
-        float all = scratch[0];                                                          \
+        type all = scratch[0];                                                           \
         barrier(CLK_LOCAL_MEM_FENCE);                                                    \
         return all;                                                                      \
     }
 #endif
 #define PLUS(a, b) ((a) + (b))
-JOIN(join_sum, PLUS)
-JOIN(join_max, fmax)
+JOIN(join_sum, float, PLUS)
+JOIN(join_max, float, fmax)
+JOIN(join_first, uint, min)
 
 #define EACH(c) for (uint c = get_local_id(0); c < columns; c += get_local_size(0))
 
@@ -47,16 +49,21 @@ static inline float row_max(global const float *x, uint columns, local float *sc
     return join_max(most, scratch);
 }
 
-/* Whether label is the first place of the row's largest number. A NaN is never the largest. */
-static inline float row_hit(global const float *x, uint columns, uint label, float most,
-                            local float *scratch) {
-    float earlier = 0.0f;
+/* The first place of `most`, the row's largest number; `columns` where there is none. */
+static inline uint row_first(global const float *x, uint columns, float most,
+                             local float *scratch) {
+    uint first = columns;
     EACH(c) {
-        if (c < label && x[c] == most)
-            earlier = 1.0f;
+        first = x[c] == most ? min(first, c) : first;
     }
-    earlier = join_max(earlier, scratch);
-    return x[label] == most && earlier == 0.0f ? 1.0f : 0.0f;
+    return join_first(first, scratch);
+}
+
+/* Whether the largest number of a row is at `first`. A NaN is never the largest. */
+static inline float row_hit(global const float *x, uint columns, uint first,
+                            local float *scratch) {
+    float most = row_max(x, columns, scratch);
+    return first < columns && first == row_first(x, columns, most, scratch) ? 1.0f : 0.0f;
 }
 
 /* metrics[row] = (loss, hit), dx (where has_dx) its gradient times loss_scale; dx may be x. Labels in [0, columns). */
@@ -71,7 +78,7 @@ kernel void cross_entropy_logits_f32(global const float *x,
         global const float *from = x + row * columns;
         uint chosen = min((uint)label[row], columns - 1);
         float most = row_max(from, columns, scratch);
-        float hit = row_hit(from, columns, chosen, most, scratch);
+        float hit = row_first(from, columns, most, scratch) == chosen ? 1.0f : 0.0f;
         float logit = from[chosen];
         float others = 0.0f; /* apart from the chosen one, so that nothing cancels where it is near 1 */
         EACH(c) {
@@ -93,7 +100,46 @@ kernel void cross_entropy_logits_f32(global const float *x,
     }
 }
 
-/* The same from probabilities: p = clamp(x / sum(x), 1e-7, 1 - 1e-7); where it is clamped there is no gradient. */
+/* cross_entropy_logits against probabilities of the classes instead of a label; a class that they rule out does not
+ * count, however small its logit. */
+kernel void cross_entropy_soft_logits_f32(global const float *x,
+                                          global const float *restrict target,
+                                          global float *restrict metrics,
+                                          global float *dx,
+                                          global const copse_scalars *restrict scalars,
+                                          ulong rows, uint columns, uint has_dx,
+                                          local float *scratch) {
+    float scale = has_dx ? scalars->loss_scale : 0.0f;
+    ROW_LOOP(row, rows) {
+        global const float *from = x + row * columns;
+        global const float *wanted = target + row * columns;
+        float most = row_max(from, columns, scratch);
+        uint first = row_first(from, columns, most, scratch);
+        float hit = row_hit(wanted, columns, first, scratch);
+        float others = 0.0f, weight = 0.0f, distance = 0.0f;
+        EACH(c) {
+            others += c == first ? 0.0f : exp(from[c] - most);
+            weight += wanted[c];
+            distance += wanted[c] == 0.0f ? 0.0f : wanted[c] * (most - from[c]);
+        }
+        others = join_sum(others, scratch);
+        weight = join_sum(weight, scratch);
+        distance = join_sum(distance, scratch);
+        float sum = 1.0f + others;
+        if (get_local_id(0) == 0) {
+            metrics[2 * row] = distance + weight * log1p(others); /* nothing cancels */
+            metrics[2 * row + 1] = hit;
+        }
+        if (has_dx) {
+            global float *to = dx + row * columns;
+            EACH(c) {
+                to[c] = (weight * exp(from[c] - most) / sum - wanted[c]) * scale;
+            }
+        }
+    }
+}
+
+/* cross_entropy_logits from probabilities: p = clamp(x / sum(x), 1e-7, 1 - 1e-7); where it is clamped there is no gradient. */
 kernel void cross_entropy_probabilities_f32(global const float *x,
                                             global const int *restrict label,
                                             global float *restrict metrics,
@@ -107,7 +153,7 @@ kernel void cross_entropy_probabilities_f32(global const float *x,
         global const float *from = x + row * columns;
         uint chosen = min((uint)label[row], columns - 1);
         float most = row_max(from, columns, scratch);
-        float hit = row_hit(from, columns, chosen, most, scratch);
+        float hit = row_first(from, columns, most, scratch) == chosen ? 1.0f : 0.0f;
         float value = from[chosen];
         float sum = 0.0f;
         EACH(c) {
@@ -125,6 +171,48 @@ kernel void cross_entropy_probabilities_f32(global const float *x,
             EACH(c) {
                 float slope = 1.0f / sum - (c == chosen ? 1.0f / value : 0.0f);
                 to[c] = clamped ? 0.0f : slope * scale;
+            }
+        }
+    }
+}
+
+/* cross_entropy_probabilities against probabilities of the classes: what is clamped has no gradient of its own. */
+kernel void cross_entropy_soft_probabilities_f32(
+    global const float *x, global const float *restrict target,
+    global float *restrict metrics, global float *dx,
+    global const copse_scalars *restrict scalars, ulong rows, uint columns, uint has_dx,
+    local float *scratch) {
+    const float least = 1e-7f, largest = 1.0f - 1e-7f;
+    float scale = has_dx ? scalars->loss_scale : 0.0f;
+    ROW_LOOP(row, rows) {
+        global const float *from = x + row * columns;
+        global const float *wanted = target + row * columns;
+        float most = row_max(from, columns, scratch);
+        uint first = row_first(from, columns, most, scratch);
+        float hit = row_hit(wanted, columns, first, scratch);
+        float sum = 0.0f;
+        EACH(c) {
+            sum += from[c];
+        }
+        sum = join_sum(sum, scratch);
+        float weight = 0.0f, value = 0.0f;
+        EACH(c) {
+            float p = from[c] / sum;
+            weight += p < least || p > largest ? 0.0f : wanted[c];
+            value -= wanted[c] * log(p < least ? least : p > largest ? largest : p);
+        }
+        weight = join_sum(weight, scratch);
+        value = join_sum(value, scratch);
+        if (get_local_id(0) == 0) {
+            metrics[2 * row] = value;
+            metrics[2 * row + 1] = hit;
+        }
+        if (has_dx) {
+            global float *to = dx + row * columns;
+            EACH(c) {
+                float p = from[c] / sum;
+                float own = p < least || p > largest ? 0.0f : wanted[c] / from[c];
+                to[c] = (weight / sum - own) * scale;
             }
         }
     }

@@ -63,7 +63,9 @@
  *                     -log p[label], with the gradient of just that.
  *                     hit = 1 where label is the first largest x of the row. loss_scale is
  *                     scalars.loss_scale. dx in place on x. label is in [0, C) (the host
- *                     checks).
+ *                     checks). Or with targets t f32[..,C] instead of label, probabilities of
+ *                     the classes: loss = sum t * (the loss of each label), with the gradient
+ *                     of just that; hit = 1 where the first largest x and t are at one place.
  * MEAN_SQUARED_ERROR  x[N,..], target f32[N,..]     -> metrics[N,2] = (mean over the sample's
  *                     elements of (x-t)^2, 0), dx? = 2 (x-t)/elements * loss_scale
  * CAST                x (u8, i8, u16, i16, i32, f16, f32, f64) -> y f32 =

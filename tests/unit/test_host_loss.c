@@ -8,6 +8,7 @@ enum { ROWS = 6, CLASSES = 11, COUNT = ROWS * CLASSES };
 typedef struct losses {
     const double *x, *target;
     const int32_t *label;
+    const float *soft; /* probabilities; instead of label */
     bool from_logits;
 } losses;
 
@@ -35,6 +36,81 @@ static copse__node_spec cross_entropy_spec(bool from_logits) {
         .out = {BATCHED(COPSE_F32, ROWS + 1, 2), BATCHED(COPSE_F32, ROWS + 1, CLASSES)}};
 }
 
+/* Against probabilities, a row each; from probabilities x / sum(x) none of which is clamped. */
+static void soft_cross_entropy(const void *context, double *y) {
+    const losses *l = context;
+    for (size_t r = 0; r < ROWS; r++) {
+        const double *x = l->x + r * CLASSES;
+        double sum = 0;
+        for (size_t c = 0; c < CLASSES; c++)
+            sum += l->from_logits ? exp(x[c]) : x[c];
+        y[r] = 0;
+        for (size_t c = 0; c < CLASSES; c++)
+            y[r] -= (double)l->soft[r * CLASSES + c] *
+                    log((l->from_logits ? exp(x[c]) : x[c]) / sum);
+    }
+}
+
+START_TEST(test_soft_cross_entropy_and_gradient) {
+    copse__device *device = open_host(1);
+    for (int logits = 0; logits < 2; logits++) {
+        float x[COUNT], soft[COUNT], metrics[2 * ROWS], dx[COUNT];
+        double want[COUNT], cotangent[ROWS];
+        fill_uniform(x, COUNT, 1, logits ? -3.0f : 0.01f, logits ? 3.0f : 1.0f);
+        fill_uniform(soft, COUNT, 2, 0, 0.1f);
+        soft[3 * CLASSES + 3] = x[3 * CLASSES + 3] = 4; /* a hit */
+        double *xd = to_double(x, COUNT);
+        losses l = {.x = xd, .soft = soft, .from_logits = logits};
+        for (size_t r = 0; r < ROWS; r++)
+            cotangent[r] = (double)scale;
+        copse_error error = {0};
+        copse_scalars scalars = {.loss_scale = scale};
+        copse__node_spec spec = cross_entropy_spec(logits);
+        spec.in[1] = spec.in[0];
+        spec.in_place[1] = logits ? 1 : 0;
+        ASSERT_OK(run_op(device, &spec, ROWS, &scalars, (const void *[8]){x, soft},
+                         (void *[4]){metrics, dx}, &error));
+        soft_cross_entropy(&l, want);
+        for (size_t r = 0; r < ROWS; r++)
+            ck_assert_double_lt(fabs((double)metrics[2 * r] - want[r]), 1e-5);
+        ck_assert_float_eq(metrics[2 * 3 + 1], 1);
+        central_differences(want, xd, COUNT, cotangent, ROWS, soft_cross_entropy, &l);
+        ck_assert_double_lt(worst_error(dx, want, COUNT), 1e-6);
+        free(xd);
+    }
+    copse__device_close(device);
+}
+END_TEST
+
+/* One class is certain: the same numbers as with its label. */
+START_TEST(test_soft_cross_entropy_of_one_class_is_that_of_its_label) {
+    copse__device *device = open_host(1);
+    const int32_t label[ROWS] = {0, 10, 3, 3, 7, 5};
+    for (int logits = 0; logits < 2; logits++) {
+        float x[COUNT], soft[COUNT] = {0}, got[2][2 * ROWS], dx[2][COUNT];
+        fill_uniform(x, COUNT, 1, logits ? -3.0f : 0.01f, logits ? 3.0f : 1.0f);
+        x[5] = logits ? -INFINITY : x[5]; /* a class that is impossible */
+        for (size_t r = 0; r < ROWS; r++)
+            soft[r * CLASSES + (size_t)label[r]] = 1;
+        copse_error error = {0};
+        copse_scalars scalars = {.loss_scale = scale};
+        for (int s = 0; s < 2; s++) {
+            copse__node_spec spec = cross_entropy_spec(logits);
+            const void *labels = s ? (const void *)soft : (const void *)label;
+            if (s)
+                spec.in[1] = spec.in[0];
+            ASSERT_OK(run_op(device, &spec, ROWS, &scalars, (const void *[8]){x, labels},
+                             (void *[4]){got[s], dx[s]}, &error));
+        }
+        for (size_t i = 0; i < 2 * ROWS; i++)
+            ck_assert_float_eq_tol(got[1][i], got[0][i], 1e-6f);
+        for (size_t i = 0; i < COUNT; i++)
+            ck_assert_float_eq_tol(dx[1][i], dx[0][i], 1e-7f);
+    }
+    copse__device_close(device);
+}
+END_TEST
+
 START_TEST(test_cross_entropy_and_gradient) {
     copse__device *device = open_host(1);
     const int32_t label[ROWS] = {0, 10, 3, 3, 7, 5};
@@ -44,7 +120,7 @@ START_TEST(test_cross_entropy_and_gradient) {
         fill_uniform(x, COUNT, 1, logits ? -3.0f : 0.01f, logits ? 3.0f : 1.0f);
         x[3 * CLASSES + 3] = 4; /* a hit */
         double *xd = to_double(x, COUNT);
-        losses l = {xd, NULL, label, logits};
+        losses l = {.x = xd, .label = label, .from_logits = logits};
         for (size_t r = 0; r < ROWS; r++)
             cotangent[r] = (double)scale;
         copse_error error = {0};
@@ -124,7 +200,7 @@ START_TEST(test_mean_squared_error_and_gradient) {
     fill_uniform(x, COUNT, 1, -1, 1);
     fill_uniform(target, COUNT, 2, -1, 1);
     double *xd = to_double(x, COUNT), *targetd = to_double(target, COUNT);
-    losses l = {xd, targetd, NULL, false};
+    losses l = {.x = xd, .target = targetd};
     for (size_t n = 0; n < ROWS; n++)
         cotangent[n] = (double)scale;
     copse_error error = {0};
@@ -150,6 +226,8 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("host_loss");
     ADD_TEST(suite, test_cross_entropy_and_gradient);
+    ADD_TEST(suite, test_soft_cross_entropy_and_gradient);
+    ADD_TEST(suite, test_soft_cross_entropy_of_one_class_is_that_of_its_label);
     ADD_TEST(suite, test_cross_entropy_clamped_probability_has_no_gradient);
     ADD_TEST(suite, test_cross_entropy_tie_is_a_hit_for_the_first_only);
     ADD_TEST(suite, test_mean_squared_error_and_gradient);

@@ -280,11 +280,13 @@ static void check_bn_grad_input(examination *e) {
 static void check_cross_entropy(examination *e) {
     const copse__tensor *x = e->in[0], *label = e->in[1], *metrics = e->out[0];
     expect(e, copse__tensor_columns(x) > 0, "there must be a class");
-    expect(e, label->dtype == COPSE_I32, "labels must be i32");
+    bool soft = label->dtype == COPSE_F32;
+    expect(e, soft || label->dtype == COPSE_I32, "labels must be i32 or f32");
     for (size_t i = 0; i < COPSE__COUNT(probes); i++)
         expect(e,
                copse__tensor_elements(label, &probes[i]) ==
-                   copse__tensor_rows(x, &probes[i]),
+                   (soft ? copse__tensor_elements(x, &probes[i])
+                         : copse__tensor_rows(x, &probes[i])),
                "the labels do not fit the rows");
     expect(e, same_rows(x, metrics) && copse__tensor_columns(metrics) == 2,
            "the metrics must be [rows, 2]");

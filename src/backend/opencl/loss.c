@@ -42,11 +42,19 @@ static size_t local_items(const copse__launch *launch) {
     return local;
 }
 
-static const char *kernel_name(const copse__node *node) {
+static const char *cross_entropy_name(const copse__graph *graph,
+                                      const copse__node *node) {
+    bool soft = copse__cl_input(graph, node, 1)->dtype == COPSE_F32;
+    if (node->attrs.loss.from_logits)
+        return soft ? "cross_entropy_soft_logits_f32" : "cross_entropy_logits_f32";
+    return soft ? "cross_entropy_soft_probabilities_f32"
+                : "cross_entropy_probabilities_f32";
+}
+
+static const char *kernel_name(const copse__graph *graph, const copse__node *node) {
     switch (node->op) {
     case COPSE__OP_CROSS_ENTROPY:
-        return node->attrs.loss.from_logits ? "cross_entropy_logits_f32"
-                                            : "cross_entropy_probabilities_f32";
+        return cross_entropy_name(graph, node);
     case COPSE__OP_MEAN_SQUARED_ERROR:
         return "mean_squared_error_f32";
     case COPSE__OP_SOFTMAX:
@@ -80,7 +88,7 @@ static copse_status rows_enqueue(copse__launch *launch, const copse__extents *ex
 
 static copse_status add_kernel(copse__launch *launch, copse_error *err) {
     return copse__cl_kernel_add(launch, NULL, &copse__cl_source_loss, "",
-                                kernel_name(launch->node), err);
+                                kernel_name(launch->graph, launch->node), err);
 }
 
 static copse_status loss_prepare(copse__launch *launch, copse_error *err) {

@@ -32,6 +32,30 @@ static void add(copse__case_sink *sink, size_t i, bool from_logits, bool gradien
                     in_place ? " in place" : "", ties ? " ties" : "");
 }
 
+/* Against probabilities of the classes, which sum to about 1. */
+static void add_soft(copse__case_sink *sink, size_t i, bool from_logits, bool gradient,
+                     bool ties) {
+    size_t rows = sizes[i].rows, classes = sizes[i].classes;
+    copse__node_operand x = COPSE__CASE_ROWS(COPSE_F32, rows, classes);
+    copse__case made = {
+        .spec = {.op = COPSE__OP_CROSS_ENTROPY,
+                 .attrs.loss.from_logits = from_logits,
+                 .in = {x, x},
+                 .out = {COPSE__CASE_ROWS(COPSE_F32, rows, 2), x}},
+        .fill = {from_logits ? copse__case_uniform(-8, 8) : copse__case_uniform(0.1f, 1),
+                 copse__case_uniform(0, 2 / (float)classes)},
+        .scalars = {.loss_scale = 2}};
+    made.spec.out[1].present = gradient;
+    made.spec.in_place[1] = gradient ? 1 : 0;
+    if (ties)
+        made.fill[0].kind = COPSE__FILL_STEPS,
+        made.fill[1] = (copse__fill){.kind = COPSE__FILL_STEPS, .low = 0, .high = 1};
+    copse__case_batches(&made, rows);
+    copse__case_add(sink, &made, "%zux%zu soft from %s%s%s", rows, classes,
+                    from_logits ? "logits" : "probabilities", gradient ? " gradient" : "",
+                    ties ? " ties" : "");
+}
+
 static void squared_error(copse__case_sink *sink, size_t i) {
     size_t rows = sizes[i].rows, columns = sizes[i].classes;
     copse__node_operand x = COPSE__CASE_ROWS(COPSE_F32, rows, columns);
@@ -59,6 +83,9 @@ void copse__cases_loss(copse__case_sink *sink) {
             add(sink, i, true, true, true, false);
             add(sink, i, false, true, false, false);
             add(sink, i, false, false, false, true);
+            add_soft(sink, i, true, true, false);
+            add_soft(sink, i, false, true, false);
+            add_soft(sink, i, true, false, true);
         }
         squared_error(sink, i);
     }
