@@ -328,7 +328,8 @@ typedef enum copse_shuffle {
     X(COPSE_AUGMENT_BRIGHTNESS, "random_brightness")                                     \
     X(COPSE_AUGMENT_CONTRAST, "random_contrast")                                         \
     X(COPSE_AUGMENT_CUTOUT, "cutout")                                                    \
-    X(COPSE_AUGMENT_MIXUP, "mixup")
+    X(COPSE_AUGMENT_MIXUP, "mixup")                                                      \
+    X(COPSE_AUGMENT_CENTER_CROP, "center_crop")
 
 typedef enum copse_augment_kind {
 #define COPSE_AUGMENT_ENUM(code, name) code,
@@ -353,10 +354,11 @@ typedef struct copse_augment {
      * mixup: alpha. Each sample becomes l * itself + (1 - l) * another of its batch, l from
      *   Beta(alpha, alpha); class labels become COPSE_F32 vectors of label_classes
      *   probabilities (needs options.label_classes or the dataset's classes), targets are mixed. Last
-     *   in the list. (Zhang, Cisse, Dauphin, Lopez-Paz 2018) */
+     *   in the list. (Zhang, Cisse, Dauphin, Lopez-Paz 2018)
+     * center_crop: none; nothing about it is random. */
     double amount;
     /* crop: zeros added on every side before a random part of height x width (0: the image's own)
-     * is cut out. cutout: the edge of the square that is blackened around a random pixel
+     * is cut out (center_crop: the middle). cutout: the edge of the square that is blackened around a random pixel
      * (DeVries and Taylor 2017), in `size`. */
     size_t padding, height, width, size;
 } copse_augment;
@@ -391,6 +393,8 @@ typedef struct copse_pipeline_options {
 
     /* Labels outside 0..label_classes-1 are refused (COPSE_FORMAT); 0: not checked. */
     size_t label_classes;
+    /* How many probabilities mixup makes of a label, at least label_classes; 0: that many. */
+    size_t label_outputs;
 
     /* Leaves out samples that cannot be read or decoded or whose label is refused, with a warning
      * in the log and in the statistics, instead of failing: their batch gets smaller. Also where

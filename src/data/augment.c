@@ -192,6 +192,11 @@ void copse__augment_image(void *out, const void *in, const copse_data_spec *spec
              below(bits.v[0], i.height + 2 * augment->padding - height + 1),
              below(bits.v[1], i.width + 2 * augment->padding - width + 1));
         break;
+    case COPSE_AUGMENT_CENTER_CROP:
+        crop(out, in, i, augment->padding, height, width,
+             (i.height + 2 * augment->padding - height) / 2,
+             (i.width + 2 * augment->padding - width) / 2);
+        break;
     case COPSE_AUGMENT_ROTATE:
         rotate(out, in, i, both);
         break;
@@ -254,7 +259,7 @@ copse_status copse__augment_spec(copse_data_spec *out, const copse_augment *augm
     if (!(augment->amount >= 0) || isinf(augment->amount) ||
         (augment->amount > 1 && !unbounded))
         return refuse(augment, "its amount is not within its range", err);
-    if (augment->kind == COPSE_AUGMENT_CROP)
+    if (augment->kind == COPSE_AUGMENT_CROP || augment->kind == COPSE_AUGMENT_CENTER_CROP)
         return check_crop(out, augment, in, err);
     if (augment->kind == COPSE_AUGMENT_CUTOUT) {
         if (augment->size == 0 || augment->size > SIZE_MAX / 4)

@@ -120,7 +120,7 @@ static copse_dtype narrowed(copse_dtype dtype) {
 }
 
 static copse_status set_mixup(copse_pipeline *p, const copse_augment *mixup,
-                              copse_error *err) {
+                              size_t outputs, copse_error *err) {
     size_t classes = p->label_classes ? p->label_classes : p->set->classes;
     p->mixes = true;
     p->mixup = *mixup;
@@ -129,8 +129,11 @@ static copse_status set_mixup(copse_pipeline *p, const copse_augment *mixup,
     if (p->labels.rank != 0 || classes == 0)
         return copse__fail(err, COPSE_CONFIG, 0, copse_augment_name(mixup->kind),
                            "it needs one class a sample and the number of classes");
+    if (outputs > 0 && outputs < classes)
+        return copse__fail(err, COPSE_INVALID, 0, copse_augment_name(mixup->kind),
+                           "%zu probabilities cannot hold %zu classes", outputs, classes);
     p->label_classes = classes;
-    p->labels = (copse_data_spec){COPSE_F32, 1, {classes}};
+    p->labels = (copse_data_spec){COPSE_F32, 1, {outputs ? outputs : classes}};
     p->label_bytes = copse_data_spec_bytes(&p->labels);
     return COPSE_OK;
 }
@@ -154,7 +157,7 @@ static copse_status set_augmentations(copse_pipeline *p,
             if (i + 1 < n)
                 return copse__fail(err, COPSE_CONFIG, 0, "mixup",
                                    "it must be the last augmentation");
-            status = set_mixup(p, &options->augment[i], err);
+            status = set_mixup(p, &options->augment[i], options->label_outputs, err);
             break;
         }
         p->augment[p->augment_count] = options->augment[i];

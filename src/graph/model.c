@@ -191,22 +191,27 @@ out:
     return status;
 }
 
-static copse_status build_layers(model *m, copse_error *err) {
-    copse__graph *graph = m->builder.graph;
-    copse_status status = copse__grow(&graph->layers, &graph->layer_capacity,
-                                      m->layer_count, sizeof *graph->layers, err);
-    for (size_t i = 0; status == COPSE_OK && i < m->layer_count; i++)
-        status = build_layer(m, i, err);
-    if (status != COPSE_OK)
-        return status;
+static copse_status check_all_used(const model *m, copse_error *err) {
     for (size_t i = 0; i + 1 < m->layer_count; i++)
         if (!m->used[i])
             return copse__fail(err, COPSE_CONFIG, 0, m->layers[i].place,
                                "no layer reads the output of layer '%s', and it is not "
                                "the last: name it in a layer's inputs, or remove it",
                                m->names[i]);
-    graph->output = graph->layers[m->layer_count - 1].output;
     return COPSE_OK;
+}
+
+static copse_status build_layers(model *m, copse_error *err) {
+    copse__graph *graph = m->builder.graph;
+    copse_status status = copse__grow(&graph->layers, &graph->layer_capacity,
+                                      m->layer_count, sizeof *graph->layers, err);
+    for (size_t i = 0; status == COPSE_OK && i < m->layer_count; i++)
+        status = build_layer(m, i, err);
+    if (status == COPSE_OK)
+        status = check_all_used(m, err);
+    if (status == COPSE_OK)
+        graph->output = graph->layers[m->layer_count - 1].output;
+    return status;
 }
 
 /* Whether the outputs are probabilities already, and the loss knows: a mistake that trains,
@@ -253,8 +258,12 @@ static copse_status add_cross_entropy(model *m, copse_error *err) {
                            o->class_count, copse__build_shape(b, graph->output, shape),
                            o->class_count);
     warn_about_logits(m);
-    copse_status status = copse__build_tensor(b, "label", COPSE_I32, COPSE__ROLE_LABEL,
-                                              label.rank, label.dim, &graph->label, err);
+    bool soft = o->soft_labels && o->training;
+    copse_status status =
+        soft ? copse__build_tensor(b, "label", COPSE_F32, COPSE__ROLE_LABEL, x.rank,
+                                   x.dim, &graph->label, err)
+             : copse__build_tensor(b, "label", COPSE_I32, COPSE__ROLE_LABEL, label.rank,
+                                   label.dim, &graph->label, err);
     if (status != COPSE_OK)
         return status;
     return copse__build_cross_entropy(b, graph->output, graph->label, o->from_logits,
@@ -315,13 +324,7 @@ static copse_status add_loss(model *m, copse_error *err) {
 
 static copse_status build(model *m, copse_error *err) {
     copse__graph *graph = m->builder.graph;
-    copse_status status = COPSE_OK;
-    for (size_t i = 0; status == COPSE_OK && i < m->layer_count; i++)
-        status = copse__layer_kind_find(&m->kinds[i], &m->layers[i], err);
-    if (status == COPSE_OK)
-        status = copse__layer_names(m->names, m->kinds, m->layers, m->layer_count, err);
-    if (status == COPSE_OK)
-        status = make_input(m, err);
+    copse_status status = make_input(m, err);
     if (status == COPSE_OK)
         status = build_layers(m, err);
     if (status == COPSE_OK)
@@ -333,6 +336,50 @@ static copse_status build(model *m, copse_error *err) {
     return graph->training ? copse__graph_backward(graph, err) : COPSE_OK;
 }
 
+/* The layers' kinds and names. */
+static copse_status begin(model *m, copse_error *err) {
+    copse_status status;
+    size_t count = m->layer_count;
+    if (count == 0 || count > MAX_LAYERS)
+        return copse__fail(err, COPSE_CONFIG, 0, count ? m->layers[0].place : NULL,
+                           "a model has 1 to %d layers, not %zu", MAX_LAYERS, count);
+    COPSE__TRY(copse__calloc(&m->kinds, count, sizeof *m->kinds, err), out);
+    COPSE__TRY(copse__calloc(&m->names, count, sizeof *m->names, err), out);
+    COPSE__TRY(copse__calloc(&m->used, count, sizeof *m->used, err), out);
+    for (size_t i = 0; i < count; i++)
+        COPSE__TRY(copse__layer_kind_find(&m->kinds[i], &m->layers[i], err), out);
+    status = copse__layer_names(m->names, m->kinds, m->layers, count, err);
+out:
+    return status;
+}
+
+static void end(model *m) {
+    for (size_t i = 0; m->names && i < m->layer_count; i++)
+        free(m->names[i]);
+    free(m->names);
+    free(m->kinds);
+    free(m->used);
+}
+
+copse_status copse__model_check(const copse__layer_spec *layers, size_t layer_count,
+                                copse_error *err) {
+    model m = {.layers = layers, .layer_count = layer_count};
+    copse_status status = begin(&m, err);
+    for (size_t i = 0; i < layer_count && status == COPSE_OK; i++) {
+        copse__layer_config config;
+        copse__layer_info wiring = {0};
+        status =
+            copse__layer_config_read(&config, m.kinds[i], &layers[i], m.names[i], err);
+        if (status == COPSE_OK)
+            status = find_inputs(&m, i, &wiring, err);
+        free(wiring.inputs);
+    }
+    if (status == COPSE_OK)
+        status = check_all_used(&m, err);
+    end(&m);
+    return status;
+}
+
 copse_status copse__model_build(copse__graph **out, const copse__layer_spec *layers,
                                 size_t layer_count, const copse__model_options *options,
                                 copse_error *err) {
@@ -341,24 +388,14 @@ copse_status copse__model_build(copse__graph **out, const copse__layer_spec *lay
     copse_status status;
     *out = NULL;
     COPSE__TRY(check_options(options, err), out);
-    if (layer_count == 0 || layer_count > MAX_LAYERS)
-        return copse__fail(err, COPSE_CONFIG, 0, layer_count ? layers[0].place : NULL,
-                           "a model has 1 to %d layers, not %zu", MAX_LAYERS,
-                           layer_count);
+    COPSE__TRY(begin(&m, err), out);
     COPSE__TRY(copse__graph_new(&graph, err), out);
     m.builder.graph = graph;
-    COPSE__TRY(copse__calloc(&m.kinds, layer_count, sizeof *m.kinds, err), out);
-    COPSE__TRY(copse__calloc(&m.names, layer_count, sizeof *m.names, err), out);
-    COPSE__TRY(copse__calloc(&m.used, layer_count, sizeof *m.used, err), out);
     COPSE__TRY(build(&m, err), out);
     *out = graph;
     graph = NULL;
 out:
-    for (size_t i = 0; m.names && i < layer_count; i++)
-        free(m.names[i]);
-    free(m.names);
-    free(m.kinds);
-    free(m.used);
+    end(&m);
     copse__graph_free(graph);
     return status;
 }

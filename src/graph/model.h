@@ -62,6 +62,9 @@ typedef struct copse__model_options {
     copse__loss loss;
     bool from_logits;
     size_t class_count; /* of the labels, to be checked; 0: not known */
+    /* Cross-entropy in training is against probabilities of the classes instead of one class: the
+     * label is f32 in the shape of the output. Inference keeps classes. */
+    bool soft_labels;
     /* Of one sample's target. Cross-entropy: of its classes; rank 0 is one class a
      * sample. */
     size_t target_rank;
@@ -75,6 +78,11 @@ typedef struct copse__model_options {
  * an unknown input, a duplicate name. */
 copse_status copse__model_build(copse__graph **out, const copse__layer_spec *layers,
                                 size_t layer_count, const copse__model_options *options,
+                                copse_error *err);
+
+/* What can be said of a list of layers before the samples' shape is known: kinds, keys and their values,
+ * names, inputs. The same errors. */
+copse_status copse__model_check(const copse__layer_spec *layers, size_t layer_count,
                                 copse_error *err);
 
 /* Initial value of parameter `index` into values (its elements), a pure function of seed,

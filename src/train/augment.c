@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "data/augment.h"
 
 /* What a kind may be given: its number (as `kind: 0.1` or under a key), sizes, or a direction. */
 typedef struct kind {
@@ -24,6 +25,7 @@ static const kind kinds[] = {
     {"random_contrast", COPSE_AUGMENT_CONTRAST, "factor", false, false, false},
     {"cutout", COPSE_AUGMENT_CUTOUT, NULL, false, false, true},
     {"mixup", COPSE_AUGMENT_MIXUP, "alpha", false, false, false},
+    {"center_crop", COPSE_AUGMENT_CENTER_CROP, NULL, false, true, false},
 };
 
 static copse_status unknown_kind(const copse__layer_spec *spec, copse_error *err) {
@@ -123,12 +125,56 @@ copse_status copse__config_augment(copse_augment **out, size_t *count,
     const copse__config_data *data = &config->data;
     *count = 0;
     copse_status status = copse__calloc(out, 2 * data->augment_count, sizeof **out, err);
-    for (size_t i = 0; i < data->augment_count && status == COPSE_OK; i++)
+    for (size_t i = 0; i < data->augment_count && status == COPSE_OK; i++) {
         status = add(*out, count, &data->augment[i], err);
+        if (status == COPSE_OK && i + 1 < data->augment_count &&
+            (*out)[*count - 1].kind == COPSE_AUGMENT_MIXUP)
+            status = copse__fail(err, COPSE_CONFIG, 0, data->augment[i].place,
+                                 "mixup must be the last augmentation");
+    }
     if (status != COPSE_OK) {
         free(*out);
         *out = NULL;
         *count = 0;
     }
     return status;
+}
+
+/* What the changes that one item of the list stands for make of *spec. */
+static copse_status change_spec(copse_data_spec *spec, const copse__layer_spec *item,
+                                copse_error *err) {
+    copse_augment changes[2];
+    size_t count = 0;
+    copse_error why = {0};
+    copse_status status = add(changes, &count, item, err);
+    for (size_t i = 0; i < count && status == COPSE_OK; i++) {
+        copse_data_spec before = *spec;
+        if (copse__augment_spec(spec, &changes[i], &before, &why) != COPSE_OK)
+            status = copse__fail(err, why.status, 0, item->place, "%s: %s", item->kind,
+                                 why.text);
+    }
+    return status;
+}
+
+copse_status copse__config_augmented(copse_data_spec *out, const copse__config *config,
+                                     const copse_data_spec *stored, copse_error *err) {
+    copse_status status = COPSE_OK;
+    *out = *stored;
+    for (size_t i = 0; i < config->data.augment_count && status == COPSE_OK; i++)
+        status = change_spec(out, &config->data.augment[i], err);
+    return status;
+}
+
+size_t copse__augment_for_evaluation(copse_augment *out, const copse_augment *training,
+                                     size_t count) {
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        bool crops = training[i].kind == COPSE_AUGMENT_CROP ||
+                     training[i].kind == COPSE_AUGMENT_CENTER_CROP;
+        if (!crops || (training[i].height == 0 && training[i].width == 0))
+            continue; /* of its own size: the middle is all of it */
+        out[kept] = training[i];
+        out[kept++].kind = COPSE_AUGMENT_CENTER_CROP;
+    }
+    return kept;
 }

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "train/augment.h"
 #include "train/config_private.h"
 
 /* ---- init ---- */
@@ -191,6 +192,18 @@ out:
     return status;
 }
 
+/* What the schema does not know: layers and augmentations, as far as they can be judged without samples. */
+static copse_status check_lists(const copse__config *config, copse_error *err) {
+    copse_augment *augment;
+    size_t count;
+    copse_status status = copse__model_check(config->layers, config->layer_count, err);
+    if (status != COPSE_OK)
+        return status;
+    status = copse__config_augment(&augment, &count, config, err);
+    free(augment);
+    return status;
+}
+
 copse_status copse__config_load(copse__config **out, const char *path,
                                 const char *const *overrides, size_t override_count,
                                 copse_error *err) {
@@ -207,6 +220,12 @@ copse_status copse__config_load(copse__config **out, const char *path,
         return copse__fail(err, status, detail.native, path, "%s", detail.text);
     status = copse__config_parse(out, text, bytes, path, overrides, override_count, err);
     free(text);
+    if (status == COPSE_OK)
+        status = check_lists(*out, err);
+    if (status != COPSE_OK) {
+        copse__config_free(*out);
+        *out = NULL;
+    }
     return status;
 }
 

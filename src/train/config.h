@@ -256,7 +256,7 @@ typedef struct copse__config {
     copse__pool pool;
 } copse__config;
 
-/* Reads and checks a configuration. overrides are "train.epochs=3": dots lead through keys and
+/* Reads and checks a configuration: all that can be known without data and devices. overrides are "train.epochs=3": dots lead through keys and
  * list indices (model.0.conv2d.filters=16), the value is YAML, later ones win. COPSE_CONFIG with
  * "file:line:column", or the override, as place. */
 copse_status copse__config_load(copse__config **out, const char *path,

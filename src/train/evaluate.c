@@ -65,6 +65,8 @@ static copse_status begin_pass(pass *p, copse_error *err) {
         .epochs = 1,
         .start_batch = p->index,
         .held = COPSE__INPUT_SLOTS,
+        .augment = t->eval_augment,
+        .augment_count = t->eval_augment_count,
         .label_classes = copse__trainer_label_bound(t),
         .replica_count = t->replica_count,
         .shards = t->eval_shards,

@@ -6,30 +6,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "train/augment.h"
 
 /* The training run: epochs of steps, over pipelines that are opened anew where the group of replicas
  * changes. */
-
-static bool same_spec(const copse_data_spec *a, const copse_data_spec *b) {
-    if (!a || !b)
-        return a == b;
-    return a->dtype == b->dtype && a->rank == b->rank &&
-           memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
-}
-
-/* The network was planned for the samples as they are stored. */
-static copse_status check_rows(const copse__fit *f, copse_error *err) {
-    const copse_dataset *set = f->trainer->sets->train;
-    if (same_spec(copse_pipeline_get_features(f->pipeline),
-                  copse_dataset_get_features(set)) &&
-        same_spec(copse_pipeline_get_labels(f->pipeline), copse_dataset_get_labels(set)))
-        return COPSE_OK;
-    return copse__fail(err, COPSE_UNSUPPORTED, 0, f->trainer->config->path,
-                       "data.augment changes the size of the samples or makes "
-                       "probabilities of their labels (mixup), which training does not "
-                       "support yet");
-}
 
 static copse_status open_pipeline(copse__fit *f, copse_error *err) {
     copse__trainer *t = f->trainer;
@@ -37,15 +16,10 @@ static copse_status open_pipeline(copse__fit *f, copse_error *err) {
     f->memory.trainer = t;
     f->grouping = t->grouping;
     f->waited_before_ns = 0;
-    copse_augment *augment;
-    size_t augment_count;
-    copse_status status = copse__config_augment(&augment, &augment_count, t->config, err);
-    if (status != COPSE_OK)
-        return status;
     copse_pipeline_options options = {
         .batch = t->batch,
-        .augment = augment,
-        .augment_count = augment_count,
+        .augment = t->augment,
+        .augment_count = t->augment_count,
         .shuffle = data->shuffle,
         .shuffle_buffer = (size_t)data->shuffle_buffer,
         .seed = data->shuffle_seed,
@@ -56,6 +30,7 @@ static copse_status open_pipeline(copse__fit *f, copse_error *err) {
         .prefetch = (size_t)data->prefetch,
         .held = COPSE__INPUT_SLOTS,
         .label_classes = copse__trainer_label_bound(t),
+        .label_outputs = copse__trainer_label_outputs(t),
         .replica_count = t->replica_count,
         .shards = t->shards,
         .unit = t->micro_shard,
@@ -63,9 +38,7 @@ static copse_status open_pipeline(copse__fit *f, copse_error *err) {
         .free = copse__slot_free,
         .alloc_user = &f->memory,
     };
-    status = copse_pipeline_open(&f->pipeline, t->sets->train, &options, err);
-    free(augment);
-    return status == COPSE_OK ? check_rows(f, err) : status;
+    return copse_pipeline_open(&f->pipeline, t->sets->train, &options, err);
 }
 
 static uint64_t waited(const copse__fit *f) {

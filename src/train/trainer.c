@@ -10,9 +10,18 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "plan/fuse.h"
+#include "train/augment.h"
 #include "train/trainer_private.h"
 
 /* ---- The network ----------------------------------------------------------------------- */
+
+/* Whether training makes probabilities of classes. */
+static bool mixes(const copse__config *config) {
+    const copse__config_data *data = &config->data;
+    return data->augment_count > 0 &&
+           strcmp(data->augment[data->augment_count - 1].kind,
+                  copse_augment_name(COPSE_AUGMENT_MIXUP)) == 0;
+}
 
 /* The graph's options that follow from the data. */
 static copse_status make_network(copse__network *out, const copse__config *config,
@@ -20,13 +29,17 @@ static copse_status make_network(copse__network *out, const copse__config *confi
     copse_dataset *set = sets->train  ? sets->train
                          : sets->test ? sets->test
                                       : sets->validation;
-    const copse_data_spec *features = copse_dataset_get_features(set);
+    copse_data_spec features;
     const copse_data_spec *labels = copse_dataset_get_labels(set);
+    copse_status status =
+        copse__config_augmented(&features, config, copse_dataset_get_features(set), err);
+    if (status != COPSE_OK)
+        return status;
     *out = (copse__network){.layers = config->layers, .layer_count = config->layer_count};
     copse__model_options *o = &out->options;
-    o->sample_rank = features->rank;
-    memcpy(o->sample_shape, features->shape, sizeof o->sample_shape);
-    o->sample_dtype = features->dtype;
+    o->sample_rank = features.rank;
+    memcpy(o->sample_shape, features.shape, sizeof o->sample_shape);
+    o->sample_dtype = features.dtype;
     o->scale = (float)config->data.scale;
     o->offset = (float)config->data.offset;
     o->loss = labels ? config->train.loss : COPSE__LOSS_NONE;
@@ -47,6 +60,8 @@ static copse_status make_network(copse__network *out, const copse__config *confi
                            "labels are %s; use mean_squared_error",
                            copse_dtype_name(labels->dtype));
     }
+    o->soft_labels =
+        o->loss == COPSE__LOSS_SPARSE_CATEGORICAL_CROSSENTROPY && mixes(config);
     return COPSE_OK;
 }
 
@@ -93,7 +108,7 @@ static copse_status check_monitored(const copse__config *config,
     return COPSE_OK;
 }
 
-static copse_status check_supported(const copse__config *config, copse_error *err) {
+copse_status copse__trainer_check(const copse__config *config, copse_error *err) {
     const copse__config_train *train = &config->train;
     const char *what = NULL;
     if (train->precision != COPSE__PRECISION_FLOAT32)
@@ -255,6 +270,18 @@ out:
     return status;
 }
 
+static copse_status new_augment(copse__trainer *t, copse_error *err) {
+    copse_status status =
+        copse__config_augment(&t->augment, &t->augment_count, t->config, err);
+    if (status == COPSE_OK)
+        status = copse__calloc(&t->eval_augment, t->augment_count,
+                               sizeof *t->eval_augment, err);
+    if (status == COPSE_OK)
+        t->eval_augment_count =
+            copse__augment_for_evaluation(t->eval_augment, t->augment, t->augment_count);
+    return status;
+}
+
 static copse_status new_arrays(copse__trainer *t, copse_error *err) {
     copse_status status;
     size_t n = t->replica_count;
@@ -273,7 +300,7 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
                                  const copse__trainer_options *options,
                                  copse_error *err) {
     *out = NULL;
-    copse_status status = check_supported(config, err);
+    copse_status status = copse__trainer_check(config, err);
     if (status == COPSE_OK && options->training)
         status = check_monitored(config, sets, err);
     if (status != COPSE_OK)
@@ -297,6 +324,7 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
     t->optimizer = copse__optimizer_make(&config->train.optimizer);
     COPSE__TRY(new_arrays(t, err), fail);
     memcpy(t->choices, options->choices, t->replica_count * sizeof *t->choices);
+    COPSE__TRY(new_augment(t, err), fail);
     COPSE__TRY(make_network(&t->network, config, sets, err), fail);
     COPSE__TRY(copse__shards_begin(t, options->shards, &measure, err), fail);
     COPSE__TRY(copse__workers_new(&t->workers, t->replica_count, err), fail);
@@ -316,6 +344,8 @@ static void free_moving(copse__trainer *t) {
 }
 
 static void free_arrays(copse__trainer *t) {
+    free(t->augment);
+    free(t->eval_augment);
     free(t->replicas);
     free(t->choices);
     free(t->shards);
@@ -404,12 +434,16 @@ const copse__layout *copse__trainer_layout(const copse__trainer *t) {
     return t->layout;
 }
 
-size_t copse__trainer_label_bound(const copse__trainer *t) {
+size_t copse__trainer_label_outputs(const copse__trainer *t) {
     const copse__graph *graph = copse__trainer_graph(t);
     if (graph->label == COPSE__NO_TENSOR ||
         graph->tensors[graph->label].dtype != COPSE_I32)
         return 0;
-    size_t outputs = copse__tensor_columns(&graph->tensors[graph->output]);
+    return copse__tensor_columns(&graph->tensors[graph->output]);
+}
+
+size_t copse__trainer_label_bound(const copse__trainer *t) {
+    size_t outputs = copse__trainer_label_outputs(t);
     size_t configured = (size_t)t->config->data.classes;
     return configured > 0 ? copse__min_size(outputs, configured) : outputs;
 }

@@ -87,6 +87,9 @@ typedef struct copse__trainer_options {
     const copse__trainer_hooks *hooks; /* NULL: none */
 } copse__trainer_options;
 
+/* COPSE_UNSUPPORTED where a configuration asks for what no trainer can do yet. */
+copse_status copse__trainer_check(const copse__config *config, copse_error *err);
+
 /* Opens the devices, builds and prepares everything, and draws the initial weights. Without recorded
  * shards, weights (*W) or devices.shards: equal, several devices are measured first, all at once, for half
  * a second; one that is too slow to pay its way gets an empty shard and rests. config and sets are

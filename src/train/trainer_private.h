@@ -17,6 +17,8 @@ struct copse__trainer {
     copse__trainer_hooks hooks;
     bool training;
     copse__network network;
+    copse_augment *augment, *eval_augment; /* of training's samples; of evaluation's */
+    size_t augment_count, eval_augment_count;
     copse__optimizer optimizer;
     size_t replica_count;
     copse__device_choice *choices;
@@ -67,6 +69,8 @@ static inline bool copse__takes_part(const copse__trainer *t, size_t rank) {
 
 /* What class labels must stay below: the network's outputs. 0 where labels are no classes. */
 size_t copse__trainer_label_bound(const copse__trainer *trainer);
+/* The network's outputs, where labels are classes; else 0. */
+size_t copse__trainer_label_outputs(const copse__trainer *trainer);
 
 /* Whether the rank has metrics and moments of the last step: also one that was lost at its end. */
 static inline bool copse__trainer_measured(const copse__trainer *t, size_t rank) {

@@ -91,4 +91,16 @@ expect 5 "cannot write it" "$copse" data digits.yaml --sheet missing/sheet.png
 expect 0 '"stage":"augmented"' "$copse" bench data digits.yaml --seconds 0.2 --threads 2
 expect 2 "random_flop" "$copse" bench data digits.yaml --seconds 0.2 --set 'data.augment=[random_flop]'
 
+# ---- A configuration is checked as a whole before data, devices or folders are touched
+train() { "$copse" train digits.yaml --devices host --quiet --set data.train.images=gone.gz --out made "$@"; }
+expect 2 "'random_flop' is no augmentation" train --set 'data.augment=[random_flop]'
+expect 2 "random_crop has no 'edge'" train --set 'data.augment=[random_crop: {edge: 3}]'
+expect 2 "mixup must be the last" train --set 'data.augment=[mixup: 0.2, random_flip: horizontal]'
+expect 2 "no key 'unts'.*'units'" train --set model.1.dense.unts=3
+expect 2 "there is no layer 'dens'" train --set 'model.1=dens'
+expect 2 "no layer is named so" train --set 'model.1.dense.inputs=nobody'
+expect 2 "mixed_float16 is not supported" train --set train.precision=mixed_float16
+expect 5 "gone.gz" train
+[ ! -e made ] || { echo "FAILED: a refused configuration left a folder" >&2; failed=1; }
+
 exit $failed

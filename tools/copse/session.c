@@ -250,6 +250,7 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
                                   options->overrides.items, options->overrides.count,
                                   err),
                fail);
+    COPSE__TRY(copse__trainer_check(s->config, err), fail);
     if (options->predict_input)
         COPSE__TRY(open_input(s, options->predict_input, err), fail);
     else
