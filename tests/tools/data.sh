@@ -92,6 +92,7 @@ expect 0 '"stage":"augmented"' "$copse" bench data digits.yaml --seconds 0.2 --t
 expect 2 "random_flop" "$copse" bench data digits.yaml --seconds 0.2 --set 'data.augment=[random_flop]'
 
 # ---- A configuration is checked as a whole before data, devices or folders are touched
+# shellcheck disable=SC2317 # expect calls it
 train() { "$copse" train digits.yaml --devices host --quiet --set data.train.images=gone.gz --out made "$@"; }
 expect 2 "'random_flop' is no augmentation" train --set 'data.augment=[random_flop]'
 expect 2 "random_crop has no 'edge'" train --set 'data.augment=[random_crop: {edge: 3}]'
