@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,15 @@
 
 #include "base/mem.h"
 
+enum { PIPE_PATIENCE_MS = 10000 };
+
+/* Whether there is something to be read, or the end: true at once of a file. */
+static bool comes_more(int fd) {
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    int ready = poll(&wait, 1, PIPE_PATIENCE_MS);
+    return ready > 0 || (ready < 0 && errno == EINTR);
+}
+
 copse_status copse__file_read(char **out, size_t *out_bytes, const char *path,
                               size_t limit_bytes, copse_error *err) {
     *out = NULL;
@@ -19,14 +29,20 @@ copse_status copse__file_read(char **out, size_t *out_bytes, const char *path,
     copse_status status = COPSE_OK;
     char *data = NULL;
     size_t used = 0, capacity = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0)
         return copse__fail(err, COPSE_IO, errno, path, "cannot open it: %s",
                            strerror(errno));
     for (;;) {
+        if (!comes_more(fd)) {
+            status = copse__fail(err, COPSE_IO, EAGAIN, path,
+                                 "it is a pipe into which nobody has written for %d s",
+                                 PIPE_PATIENCE_MS / 1000);
+            goto out;
+        }
         COPSE__TRY(copse__grow(&data, &capacity, used + 65536 + 1, 1, err), out);
         ssize_t got = read(fd, data + used, capacity - used - 1);
-        if (got < 0 && errno == EINTR)
+        if (got < 0 && (errno == EINTR || errno == EAGAIN))
             continue;
         if (got < 0) {
             status = copse__fail(err, COPSE_IO, errno, path, "cannot read it: %s",

@@ -49,6 +49,22 @@ static copse_status load_resumed(copse__run *run, copse_error *err) {
     return copse__run_plan_load(&run->recorded, run->folder, err);
 }
 
+copse_status copse__run_look(const copse__config *config, const char *path, bool resume,
+                             copse_error *err) {
+    copse__run run = {.config = config};
+    const copse__run_folder_options options = {
+        .path = path, .resume = resume, .look = true};
+    copse_status status = copse__config_hash(config, run.config_hash, err);
+    if (status == COPSE_OK && path)
+        status = copse__run_folder_open(&run.folder, &options, err);
+    if (status == COPSE_OK && resume)
+        status = load_resumed(&run, err);
+    copse__checkpoint_free(run.resumed);
+    copse__run_plan_free(run.recorded);
+    copse__run_folder_close(run.folder);
+    return status;
+}
+
 copse_status copse__run_open(copse__run **out, const copse__config *config,
                              const char *path, bool resume, copse_error *err) {
     *out = NULL;
@@ -89,12 +105,29 @@ const char *copse__run_path(const copse__run *run) {
     return copse__run_folder_path(run->folder);
 }
 
+static void tell_replanned(const copse__run *run, const copse__device_choice *choices,
+                           size_t choice_count) {
+    copse__text text = {0};
+    copse__run_plan_devices(run->recorded, &text);
+    copse__text_add(&text, "; it goes on with ");
+    for (size_t r = 0; r < choice_count; r++)
+        copse__text_add(&text, "%s%s", r ? ", " : "", choices[r].label);
+    if (copse__text_check(&text, NULL) == COPSE_OK)
+        copse__log(COPSE_LOG_WARN,
+                   "%s: it ran on %s: shards are chosen anew, and its numbers are equal "
+                   "up to rounding only",
+                   copse__run_path(run), text.data);
+    copse__text_free(&text);
+}
+
 const size_t *copse__run_shards(copse__run *run, const copse__device_choice *choices,
                                 size_t choice_count) {
     if (!run->recorded)
         return NULL;
     const size_t *shards = copse__run_plan_match(run->recorded, choices, choice_count);
     run->replanned = shards == NULL;
+    if (run->replanned)
+        tell_replanned(run, choices, choice_count);
     return shards;
 }
 

@@ -14,13 +14,16 @@ typedef struct copse__run copse__run;
  * optimizer. config is borrowed. */
 copse_status copse__run_open(copse__run **out, const copse__config *config,
                              const char *path, bool resume, copse_error *err);
+/* Whether copse__run_open could: nothing is made, written or locked. */
+copse_status copse__run_look(const copse__config *config, const char *path, bool resume,
+                             copse_error *err);
 /* NULL is allowed. Waits for a checkpoint that is being written. */
 void copse__run_close(copse__run *run);
 
 const char *copse__run_path(const copse__run *run); /* borrowed */
 
 /* The recorded shards for these devices, in rank order, where the run is resumed on the devices it ran
- * on; NULL otherwise, and then the choice is made anew and logged. Borrowed. */
+ * on; NULL otherwise, and then the choice is made anew, with a warning and a line in the log. Borrowed. */
 const size_t *copse__run_shards(copse__run *run, const copse__device_choice *choices,
                                 size_t choice_count);
 

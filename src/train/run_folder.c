@@ -241,9 +241,11 @@ copse_status copse__run_folder_open(copse__run_folder **out,
                                  "there is no run in it to resume");
             goto fail;
         }
-        COPSE__TRY(copse__make_folders(options->path, err), fail);
+        if (!options->look)
+            COPSE__TRY(copse__make_folders(options->path, err), fail);
     }
-    COPSE__TRY(lock_folder(folder, err), fail);
+    if (!options->look)
+        COPSE__TRY(lock_folder(folder, err), fail);
     COPSE__TRY(holds_run(folder->path, &held, err), fail);
     if (!options->resume && held) {
         status =
@@ -252,7 +254,8 @@ copse_status copse__run_folder_open(copse__run_folder **out,
                         "choose another folder");
         goto fail;
     }
-    remove_leftovers(folder->path);
+    if (!options->look)
+        remove_leftovers(folder->path);
     *out = folder;
     return COPSE_OK;
 fail:

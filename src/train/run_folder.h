@@ -14,6 +14,7 @@ typedef struct copse__run_folder_options {
     const char *base; /* NULL: "runs" */
     const char *name; /* NULL: "run" */
     bool resume;      /* path holds a run that is to be continued; else it must not */
+    bool look;        /* path only: check that, make and lock nothing */
 } copse__run_folder_options;
 
 /* COPSE_INVALID where another process has the folder, or it holds a run already (without resume),

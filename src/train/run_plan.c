@@ -36,11 +36,19 @@ static void write_providers(copse__text *out, const copse__replica *r) {
     copse__text_add(out, "\n      ]");
 }
 
+/* Numbers, not tensors; buckets hold more, as each tensor in them is aligned. */
+static size_t count_parameters(const copse__trainer *t) {
+    size_t count = 0;
+    for (size_t p = 0; p < copse__trainer_main_graph(t)->parameter_count; p++)
+        count += t->layout->places[p].elements;
+    return count;
+}
+
 copse_status copse__trainer_plan(copse__trainer *t, copse__text *out, copse_error *err) {
     copse__text_add(out,
                     "{\n  \"schema\": \"copse-plan/1\",\n  \"batch\": %zu,\n"
                     "  \"parameters\": %zu,\n  \"buckets\": [",
-                    t->batch, copse__trainer_main_graph(t)->parameter_count);
+                    t->batch, count_parameters(t));
     for (size_t b = 0; b < t->layout->bucket_count; b++)
         copse__text_add(out, "%s%zu", b ? ", " : "", t->layout->buckets[b].elements);
     copse__text_add(out, "],\n  \"replicas\": [");
@@ -74,6 +82,22 @@ struct copse__run_plan {
     size_t *shards;
 };
 
+/* The shards are those of the whole batch. */
+static copse_status check_batch(const copse__run_plan *plan, const json_t *root,
+                                const char *path, copse_error *err) {
+    size_t sum = 0;
+    bool fits = true;
+    for (size_t r = 0; r < plan->count; r++)
+        fits &= copse__add_size(sum, plan->shards[r], &sum);
+    json_int_t batch = json_integer_value(json_object_get(root, "batch"));
+    return fits && batch > 0 && (size_t)batch == sum
+               ? COPSE_OK
+               : copse__fail(err, COPSE_FORMAT, 0, path,
+                             "its shards do not add up to its batch of %lld samples; "
+                             "remove the file, and the run is planned anew",
+                             (long long)batch);
+}
+
 static copse_status parse(copse__run_plan *plan, const char *path, const char *data,
                           size_t bytes, copse_error *err) {
     json_error_t why;
@@ -101,6 +125,7 @@ static copse_status parse(copse__run_plan *plan, const char *path, const char *d
         }
         plan->shards[r] = (size_t)json_integer_value(shard);
     }
+    COPSE__TRY(check_batch(plan, root, path, err), out);
     plan->replicas = json_incref(replicas);
 out:
     json_decref(root);
@@ -140,6 +165,14 @@ void copse__run_plan_free(copse__run_plan *plan) {
 static bool same_text(json_t *replica, const char *key, const char *value) {
     const char *recorded = json_string_value(json_object_get(replica, key));
     return recorded && strcmp(recorded, value) == 0;
+}
+
+void copse__run_plan_devices(const copse__run_plan *plan, copse__text *out) {
+    for (size_t r = 0; r < plan->count; r++) {
+        const char *label = json_string_value(
+            json_object_get(json_array_get(plan->replicas, r), "device"));
+        copse__text_add(out, "%s%s", r ? ", " : "", label ? label : "?");
+    }
 }
 
 const size_t *copse__run_plan_match(const copse__run_plan *plan,

@@ -2,16 +2,21 @@
 #ifndef COPSE_TRAIN_RUN_PLAN_H
 #define COPSE_TRAIN_RUN_PLAN_H
 
+#include "base/text.h"
 #include "topo/select.h"
 #include "train/run_folder.h"
 
 /* A run's plan.json: on which devices with which shards it ran. */
 typedef struct copse__run_plan copse__run_plan;
 
-/* *out is NULL where the folder has none. COPSE_FORMAT where it is damaged. */
+/* *out is NULL where the folder has none. COPSE_FORMAT where it is damaged, or its shards are not those of
+ * its batch. */
 copse_status copse__run_plan_load(copse__run_plan **out, const copse__run_folder *folder,
                                   copse_error *err);
 void copse__run_plan_free(copse__run_plan *plan);
+
+/* The recorded devices' labels, "0:0, 0:1". */
+void copse__run_plan_devices(const copse__run_plan *plan, copse__text *out);
 
 /* The recorded shards, by rank, where these are the recorded devices (label, name and driver, in
  * order); else NULL. Borrowed. */

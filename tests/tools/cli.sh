@@ -99,6 +99,9 @@ expect 0 'Trainable params' "$copse" summary "$digits" --devices host
 expect 0 'shard 32 of 32' "$copse" train "$digits" --devices host --dry-run --out dry
 [ ! -e dry ] || { echo "FAILED: a dry run wrote a folder" >&2; failed=1; }
 
+printf '\223NUMPY\001\000v\000%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (1, 4, 4), }" >other.npy
+printf '0123456789abcdef' >>other.npy
+
 # Benchmarks of single operations.
 expect 2 'is no benchmark' "$copse" bench nothing
 expect 2 "'0,1,2' is not what" "$copse" bench gemm --size 0,1,2
@@ -190,7 +193,7 @@ expect 0 'test: loss' train "$digits" --set "$same" --set train.epochs=2 --out t
 # Stopped before the first checkpoint: it begins anew.
 expect 0 'test: loss' train "$digits" --set train.epochs=1 --out early
 rm early/latest early/step-*
-expect 0 'begins anew' train "$digits" --set train.epochs=1 --out early --resume
+expect 0 'begins anew' "$copse" train "$digits" --devices host --set train.epochs=1 --out early --resume
 # What is written never replaces a device, a pipe or somebody's file; a link is followed.
 mkfifo pipe.csv
 expect 5 'no regular file' "$copse" predict whole --devices host --input test-images-idx3-ubyte.gz --output pipe.csv
@@ -214,6 +217,32 @@ fi
 expect 5 'label' train "$digits" --set data.classes=5 --out five
 expect 2 'names no folder' train "$digits" --out ''
 expect 0 'Usage: copse train' "$copse" train -h
+# A dry run looks at its folder, too.
+expect 2 'holds a run already' "$copse" train "$digits" --devices host --dry-run --out whole
+expect 2 'no run in it to resume' "$copse" train "$digits" --devices host --dry-run --out nowhere --resume
+expect 2 'are not those of the run' "$copse" train "$digits" --devices host --dry-run --set train.seed=5 --out whole --resume
+expect 0 'shard 32 of 32' "$copse" train "$digits" --devices host --dry-run --out whole --resume
+[ ! -e nowhere ] || { echo "FAILED: a dry run wrote a folder" >&2; failed=1; }
+# A pipe that nobody writes to does not hold it up for ever; one that is written to is read.
+mkfifo silent.yaml written.yaml
+expect 2 'silent.yaml: it is a pipe into which nobody has written' train silent.yaml
+sed "s|digits/|$(dirname "$digits")/digits/|g" "$digits" >written.yaml &
+expect 0 'Trainable params' "$copse" summary written.yaml --devices host
+# A plan whose shards are none is refused as what it is.
+expect 0 'test: loss' train "$digits" --set train.epochs=1 --out planned
+grep -q '"parameters": 4810,' planned/plan.json || { echo "FAILED: parameters are not counted: $(head -4 planned/plan.json)" >&2; failed=1; }
+cp -r planned absurd
+sed -i 's/"shard": 32/"shard": 4000000000/' absurd/plan.json
+expect 5 'absurd/plan.json: its shards do not add up to its batch of 32' train "$digits" --set train.epochs=2 --out absurd --resume
+# Samples of another shape are the samples' fault.
+expect 2 'other.npy: its samples are 4 x 4, and the network was trained on others' "$copse" predict whole --devices host --input other.npy --output o.csv
+# -q: errors only; else other devices are told in one line.
+sed -i 's/"device": "host"/"device": "7:7"/' planned/plan.json
+cp -r planned planned.quiet
+expect 0 'it ran on 7:7; it goes on with host: shards are chosen anew' "$copse" train "$digits" --devices host --set train.epochs=2 --out planned --resume
+[ "$(grep -c 7:7 err)" -eq 1 ] || { echo "FAILED: other devices are not told in one line" >&2; failed=1; }
+expect 0 '' train "$digits" --set train.epochs=2 --out planned.quiet --resume
+[ ! -s err ] || { echo "FAILED: -q says $(cat err)" >&2; failed=1; }
 
 # Before a step is made with such a batch: not only when the test set is looked at.
 for run in nine five; do

@@ -2,6 +2,7 @@
 #include "support/check.h"
 
 #include "common/options.h"
+#include "common/parse_time.h"
 
 enum { OPT_DEVICES = 1, OPT_DRY, OPT_QUIET };
 
@@ -72,11 +73,33 @@ START_TEST(test_next_bad_usage_is_refused) {
 }
 END_TEST
 
+START_TEST(test_parse_time_takes_units_from_great_to_small) {
+    static const struct {
+        const char *text;
+        double seconds; /* 0: refused */
+    } cases[] = {
+        {"10s", 10},       {"500ms", 0.5}, {"2m", 120},    {"3h50m", 13800},
+        {"1d12h", 129600}, {"90", 90},     {"1.5h", 5400}, {"1h2m3s4ms", 3723.004},
+        {"", 0},           {"0", 0},       {"-1s", 0},     {"5x", 0},
+        {"3m2h", 0},       {"2m2m", 0},    {"1h30", 0},    {"h", 0},
+        {"nan", 0},        {"1e3s", 1000}, {"0x10", 16},   {"1s ", 0},
+        {"..s", 0},        {"1sm", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double seconds = -1;
+        bool taken = tool_parse_time(cases[i].text, &seconds);
+        ck_assert_msg(taken == (cases[i].seconds > 0), "'%s'", cases[i].text);
+        if (taken)
+            ck_assert_double_eq_tol(seconds, cases[i].seconds, 1e-9 * seconds);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("options");
     ADD_TEST(suite, test_next_options_and_operands_may_be_mixed);
     ADD_TEST(suite, test_next_after_double_dash_all_are_operands);
     ADD_TEST(suite, test_next_short_prefix_is_taken_ambiguous_refused);
     ADD_TEST(suite, test_next_bad_usage_is_refused);
+    ADD_TEST(suite, test_parse_time_takes_units_from_great_to_small);
     return run_suite(suite);
 }

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "cltopo.h"
+#include "common/parse_time.h"
 
 typedef struct command_entry {
     const char *name;
@@ -193,22 +194,6 @@ void add_bash_completion(copse__text *out) {
                          "\"$word\"))\n    fi\n}\ncomplete -F _cltopo cltopo\n");
 }
 
-/* "10s", "500ms", "2m"; seconds where no unit is given. */
-static bool parse_time(const char *text, double *out) {
-    char *end = NULL;
-    double value = strtod(text, &end);
-    if (end == text || !isfinite(value) || value <= 0)
-        return false;
-    if (!strcmp(end, "ms"))
-        value /= 1000;
-    else if (!strcmp(end, "m"))
-        value *= 60;
-    else if (*end && strcmp(end, "s") != 0)
-        return false;
-    *out = value;
-    return value <= 86400;
-}
-
 static bool parse_size(const char *text, unsigned long long *out) {
     static const struct {
         const char *unit;
@@ -274,7 +259,8 @@ static bool set_option(options *out, option_id id, const char *value) {
     case OPTION_ALL_HANDLES:
         return out->all_handles = true;
     case OPTION_PROBE_TIMEOUT:
-        return parse_time(value, &out->probe_timeout_s);
+        return tool_parse_time(value, &out->probe_timeout_s) &&
+               out->probe_timeout_s <= 86400;
     case OPTION_ISOLATE:
         out->no_isolation = !strcmp(value, "none");
         return out->no_isolation || !strcmp(value, "icd");
@@ -285,7 +271,7 @@ static bool set_option(options *out, option_id id, const char *value) {
     case OPTION_BATCH:
         return set_batch(out, value);
     case OPTION_BUDGET:
-        return parse_time(value, &out->budget_s);
+        return tool_parse_time(value, &out->budget_s) && out->budget_s <= 86400;
     case OPTION_VERBOSE:
         return out->verbose = true;
     case OPTION_HELP:

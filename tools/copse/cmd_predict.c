@@ -142,7 +142,6 @@ int copse_cmd_predict(int argc, char **argv) {
     if (code < 0) {
         copse_status status = copse_session_open(&session, &opening, &error);
         if (status == COPSE_OK) {
-            copse_session_catch_signals(&session);
             status = predict(&session, o.output, &error);
             code = status == COPSE_OK ? 0 : copse_report(&error);
             code = copse_session_leave(&session, code);

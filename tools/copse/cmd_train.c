@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdio.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "common/parse_time.h"
 #include "session.h"
+#include "signals.h"
+
+enum { OPT_STOP_AFTER = OPT_OWN };
 
 static const tool_option options[] = {
     {OPT_OUT, "out", 'o', "DIR", "The run's folder (default: runs/NAME-DATE, a new one)"},
@@ -11,6 +17,10 @@ static const tool_option options[] = {
     OPTION_SET,
     {OPT_RESUME, "resume", 'r', NULL,
      "Go on from the latest checkpoint in the folder of --out"},
+    {OPT_STOP_AFTER, "stop-after", 0, "TIME",
+     "Stop and save behind the first step after 3h50m, 90s, …, counted from\nthe start, "
+     "and "
+     "leave with 0: for queues with a time limit"},
     {OPT_DRY_RUN, "dry-run", 'n', NULL,
      "Check the configuration, the data and the devices; train nothing"},
     {OPT_NO_SELFTEST, "no-selftest", 0, NULL,
@@ -27,7 +37,7 @@ static const tool_command command = {
         "Trains the network that CONFIG describes, on every GPU and accelerator of the "
         "machine\n(where there is none, on its CPU), or on the devices named. Prints "
         "the test result on\nstdout; Ctrl-C finishes the step, saves and leaves with "
-        "130.",
+        "130, SIGUSR1 saves and goes on.",
     .options = options,
     .option_count = COPSE__COUNT(options),
     .least_operands = 1,
@@ -37,6 +47,7 @@ static const tool_command command = {
 typedef struct train_options {
     const char *out;
     bool resume, dry_run;
+    uint64_t stop_ns;
 } train_options;
 
 static bool take(void *user, int id, const char *value) {
@@ -45,6 +56,14 @@ static bool take(void *user, int id, const char *value) {
         tool_complain(&command, "--out names no folder");
         return false;
     }
+    double seconds;
+    if (id == OPT_STOP_AFTER && !tool_parse_time(value, &seconds)) {
+        tool_complain(&command, "--stop-after takes a time like 3h50m or 90s, not '%s'",
+                      value);
+        return false;
+    }
+    if (id == OPT_STOP_AFTER) /* a limit of 100 years is none */
+        o->stop_ns = copse__now_ns() + (uint64_t)(fmin(seconds, 3e9) * 1e9);
     if (id == OPT_OUT)
         o->out = value;
     o->resume |= id == OPT_RESUME;
@@ -57,6 +76,7 @@ static bool take(void *user, int id, const char *value) {
 static copse_status on_step(void *user, const copse__progress *now, copse_error *err) {
     copse_session *s = user;
     progress_step(&s->progress, now);
+    copse_session_watch_time(s);
     return copse__run_step(s->run, now, err);
 }
 
@@ -97,6 +117,11 @@ static copse_status test(copse_session *s, copse__score *score, copse_error *err
     return copse__trainer_evaluate(s->trainer, s->sets.test, "test", score, err);
 }
 
+/* Stopped by --stop-after alone. */
+static bool is_in_time(const copse_session *s) {
+    return s->time_is_up && signals_seen() == 0;
+}
+
 static void restore_best(copse_session *s) {
     copse_error why = {0};
     if (copse__run_restore_best(s->run, &s->restored, &why) != COPSE_OK)
@@ -127,9 +152,13 @@ static copse_status train(copse_session *s, copse_error *err) {
         printf("test: loss %.4f, accuracy %.4f over %llu samples\n",
                copse__score_loss(&score), copse__score_accuracy(&score),
                (unsigned long long)score.samples);
+    if (status == COPSE_INTERRUPTED && ended != COPSE_OK)
+        status = COPSE_OK; /* not saved: that is what is to be told */
     if (status == COPSE_INTERRUPTED)
-        fprintf(stderr, "copse: %s; go on with: copse train %s --out %s --resume\n",
-                why.text, s->config->path, copse__run_path(s->run));
+        fprintf(stderr, "copse: %s%s; %s: copse train %s --out %s --resume\n",
+                is_in_time(s) ? "time is up: " : "", why.text,
+                is_in_time(s) ? "resume me" : "go on with", s->config->path,
+                copse__run_path(s->run));
     *err = status != COPSE_OK ? why : end_error;
     return status != COPSE_OK ? status : ended;
 }
@@ -142,19 +171,22 @@ static int run(copse_session_options *opening, const train_options *o) {
                    : o->resume ? COPSE_RUN_RESUME
                                : COPSE_RUN_NEW;
     opening->run_path = o->out;
+    opening->look_at_resumed = o->resume;
+    opening->stop_ns = o->stop_ns;
     if (copse_session_open(&session, opening, &error) != COPSE_OK)
         return copse_report(&error);
     copse_session_print_devices(&session, opening->quiet);
     copse_status status = COPSE_OK;
     if (!o->dry_run) {
-        copse_session_catch_signals(&session);
         status = train(&session, &error);
         if (!opening->quiet)
             fprintf(stderr, "run folder: %s\n", copse__run_path(session.run));
     }
-    int code = status == COPSE_OK            ? 0
-               : status == COPSE_INTERRUPTED ? copse_exit_code(status)
-                                             : copse_report(&error);
+    int code = copse_exit_code(status);
+    if (status == COPSE_INTERRUPTED && is_in_time(&session))
+        code = 0;
+    else if (status != COPSE_OK && status != COPSE_INTERRUPTED)
+        copse_report(&error);
     return copse_session_leave(&session, code);
 }
 

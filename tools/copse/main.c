@@ -31,9 +31,9 @@ static void print_help(FILE *to) {
         fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fputs("\n`copse COMMAND --help` tells more. Exit codes: 0 ok, 1 run failed, 2 usage "
           "or\n"
-          "configuration, 4 no usable device, 5 a file is missing, damaged or cannot be "
-          "written,\n"
-          "130 interrupted (after saving).\n",
+          "configuration (also a configuration file that cannot be read), 4 no usable "
+          "device,\n5 another file is missing, damaged or cannot be written, 130 "
+          "interrupted (after saving).\n",
           to);
 }
 

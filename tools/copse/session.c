@@ -8,39 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-
-/* What the signal handler may reach. */
-static copse__trainer *volatile signalled_trainer;
-static volatile sig_atomic_t signals_seen;
-
-static void on_signal(int number) {
-    signals_seen++;
-    copse__trainer *trainer = signalled_trainer;
-    if (!trainer || signals_seen > 1)
-        _exit(128 + number);
-    static const char text[] =
-        "\ncopse: stopping after this step; once more to stop at once\n";
-    ssize_t ignored = write(STDERR_FILENO, text, sizeof text - 1);
-    (void)ignored;
-    copse__trainer_stop(trainer);
-}
-
-void copse_session_catch_signals(copse_session *session) {
-    signalled_trainer = session->trainer;
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = on_signal;
-    sigemptyset(&action.sa_mask);
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
-    for (size_t i = 0; i < COPSE__COUNT(numbers); i++) {
-        struct sigaction before;
-        /* nohup's choice stays. */
-        if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &action, NULL);
-    }
-}
+#include "signals.h"
 
 static volatile sig_atomic_t code_to_leave_with;
 
@@ -134,7 +105,9 @@ int copse_session_parse(const tool_command *command, int argc, char **argv,
             break;
         }
     }
-    copse_log_to_stderr(options->verbose ? COPSE_LOG_DEBUG : COPSE_LOG_WARN);
+    copse_log_to_stderr(options->verbose ? COPSE_LOG_DEBUG
+                        : options->quiet ? COPSE_LOG_ERROR
+                                         : COPSE_LOG_WARN);
     if (parser.operand_count > 0)
         options->operand = parser.operands[0];
     if (id == TOOL_END && !options->operand) {
@@ -182,6 +155,14 @@ void copse_session_on_prepare(void *user, const char *what) {
 void copse_session_on_evaluate(void *user, const copse__progress *now) {
     copse_session *s = user;
     progress_step(&s->progress, now);
+    copse_session_watch_time(s);
+}
+
+void copse_session_watch_time(copse_session *s) {
+    if (s->stop_ns == 0 || s->time_is_up || copse__now_ns() < s->stop_ns)
+        return;
+    s->time_is_up = true;
+    copse__trainer_stop(s->trainer);
 }
 
 /* A wrong model is found before any device is touched. */
@@ -241,10 +222,25 @@ static copse_status load_weights(copse_session *s, const copse_session_options *
     return status;
 }
 
+/* The network is built for the samples at hand: where the weights are of other shapes, the samples are. */
+static void blame_samples(const copse_session *s, const char *path, copse_error *err) {
+    const copse_data_spec *spec = copse_dataset_get_features(s->sets.test);
+    char shape[128] = "scalar", text[sizeof err->text];
+    for (size_t d = 0, used = 0; d < spec->rank && used < sizeof shape; d++)
+        used += (size_t)snprintf(shape + used, sizeof shape - used, "%s%zu",
+                                 d ? " x " : "", spec->shape[d]);
+    snprintf(text, sizeof text, "%s", err->text);
+    copse__fail(
+        err, COPSE_CONFIG, 0, path,
+        "its samples are %s, and the network was trained on others: for these, %s", shape,
+        text);
+}
+
 copse_status copse_session_open(copse_session *s, const copse_session_options *options,
                                 copse_error *err) {
     copse_status status;
-    *s = (copse_session){0};
+    *s = (copse_session){.stop_ns = options->stop_ns};
+    signals_catch(options->run != COPSE_RUN_NONE);
     progress_begin(&s->progress, options->quiet);
     COPSE__TRY(copse__config_load(&s->config, options->config_path,
                                   options->overrides.items, options->overrides.count,
@@ -257,6 +253,10 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
         COPSE__TRY(copse__datasets_open(&s->sets, s->config, options->training, err),
                    fail);
     COPSE__TRY(check_model(s, options->training, err), fail);
+    if (options->run == COPSE_RUN_NONE && options->training)
+        COPSE__TRY(
+            copse__run_look(s->config, options->run_path, options->look_at_resumed, err),
+            fail);
     COPSE__TRY(copse_devices_open(&s->devices, wanted_devices(s, options),
                                   options->isolate, err),
                fail);
@@ -269,8 +269,14 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
                                    options->run == COPSE_RUN_RESUME, err),
                    fail);
     COPSE__TRY(open_trainer(s, options, err), fail);
-    if (options->need_weights)
-        COPSE__TRY(load_weights(s, options, err), fail);
+    if (options->need_weights) {
+        status = load_weights(s, options, err);
+        if (status == COPSE_CONFIG && options->predict_input)
+            blame_samples(s, options->predict_input, err);
+        if (status != COPSE_OK)
+            goto fail;
+    }
+    signals_attend(s->trainer, s->run);
     return COPSE_OK;
 fail:
     progress_clear(&s->progress);
@@ -279,7 +285,7 @@ fail:
 }
 
 void copse_session_close(copse_session *s) {
-    signalled_trainer = NULL;
+    signals_dismiss();
     copse__run_close(s->run);
     copse__trainer_close(s->trainer);
     copse_devices_close(&s->devices);

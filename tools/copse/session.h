@@ -18,6 +18,8 @@ typedef struct copse_session {
     copse__run *run; /* NULL: no run folder */
     progress progress;
     copse__epoch_report last_epoch;
+    uint64_t stop_ns; /* of base/clock.h; 0: no such limit */
+    bool time_is_up;
     bool restored; /* the weights are not the last ones, but the best */
 } copse_session;
 
@@ -33,9 +35,11 @@ typedef struct copse_session_options {
     copse_overrides overrides;
     const char *devices; /* NULL: the configuration's, else the default */
     bool isolate, selftest, training, quiet, verbose;
-    bool plan_only; /* check everything, allocate and write nothing */
+    bool plan_only;   /* check everything, allocate and write nothing */
+    uint64_t stop_ns; /* 0: no limit */
     copse_run_mode run;
     const char *run_path; /* NULL: a new folder under runs/ */
+    bool look_at_resumed; /* plan_only: as if run were COPSE_RUN_RESUME */
     bool need_weights;    /* load them: from checkpoint, or the run's latest */
     const char *
         checkpoint; /* a file, or "latest" or "best" of the run; NULL: what it ends with */
@@ -54,7 +58,7 @@ int copse_session_parse(const tool_command *command, int argc, char **argv,
                         void *user);
 void copse_session_options_free(copse_session_options *options);
 
-/* On failure everything is closed. */
+/* Signals end the command from here on (signals.h). On failure everything is closed. */
 copse_status copse_session_open(copse_session *out, const copse_session_options *options,
                                 copse_error *err);
 void copse_session_close(copse_session *session);
@@ -70,7 +74,7 @@ void copse_session_on_evaluate(void *user, const copse__progress *now);
 /* One line a replica: label, name, driver, shard. On stderr, unless quiet. */
 void copse_session_print_devices(const copse_session *session, bool quiet);
 
-/* SIGINT, SIGTERM and SIGHUP stop the trainer after the current step, a second one at once. */
-void copse_session_catch_signals(copse_session *session);
+/* Stops the trainer behind the current step where its time is up. */
+void copse_session_watch_time(copse_session *session);
 
 #endif
