@@ -62,8 +62,8 @@ only_in() {
         [ $allowed = yes ] || complain "$file includes <$header>, which belongs in: $*"
     done
 }
-only_in CL/cl.h 'src/topo/probe_opencl.c' 'src/topo/bench_opencl.c' 'src/backend/opencl/*'
-only_in CL/cl_ext.h 'src/topo/probe_opencl.c' 'src/topo/bench_opencl.c' 'src/backend/opencl/*'
+only_in CL/cl.h 'src/topo/probe_opencl.c' 'src/topo/bench_*' 'src/backend/opencl/*'
+only_in CL/cl_ext.h 'src/topo/probe_opencl.c' 'src/topo/bench_*' 'src/backend/opencl/*'
 only_in clblast_c.h 'src/backend/opencl/clblast.c'
 only_in hwloc.h 'src/topo/*'
 only_in mpi.h 'src/comm/mpi.c' 'tools/bench/peers/*'

@@ -39,10 +39,11 @@ typedef struct copse__allreduce_options {
     const size_t *bucket_elements; /* may be 0 */
     size_t bucket_count;
     copse_dtype dtype; /* COPSE_F32 (0), or COPSE_F16, summed in float and rounded once */
-    size_t chunk_bytes; /* 0: chosen; else rounded up to a multiple of 4096 */
-    copse__stage_path path;
-    uint64_t warn_ns, fail_ns; /* stall limits; 0: 5 s and 60 s */
-    size_t reducer_threads;    /* 0: chosen */
+    size_t chunk_bytes;             /* 0: chosen; else rounded up to a multiple of 4096 */
+    copse__stage_path path;         /* of all ranks, or */
+    const copse__stage_path *paths; /* of each; NULL: path */
+    uint64_t warn_ns, fail_ns;      /* stall limits; 0: 5 s and 60 s */
+    size_t reducer_threads;         /* 0: chosen */
 } copse__allreduce_options;
 
 /* rank_count, or bucket_count: none. */

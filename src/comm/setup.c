@@ -81,7 +81,7 @@ static copse_status open_rank(copse__allreduce *engine, size_t index,
     rank->index = index;
     rank->device = options->devices[index];
     rank->backend = copse__backend_of(rank->device);
-    rank->path = options->path;
+    rank->path = options->paths ? options->paths[index] : options->path;
     if (rank->path == COPSE__PATH_MAPPED &&
         !copse__device_get(rank->device)->caps.unified)
         return copse__fail(err, COPSE_UNSUPPORTED, 0,

@@ -58,7 +58,7 @@ copse__measure *copse__bench_add(copse__bench_result *to, const char *what,
 void copse__bench_summarise(copse__measure *m, double *seconds, size_t count, double work,
                             double scale);
 
-/* bench_opencl.c: the figures of one device; of all at once, each h2d and d2h. handle is set
+/* bench_opencl.c, bench_contention.c: the figures of one device; of all at once, each h2d and d2h. handle is set
  * in each figure. */
 void copse__bench_device(copse__bench_result *to, const copse__device_choice *choice,
                          int handle, const copse__bench_options *options);

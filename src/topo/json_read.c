@@ -126,14 +126,18 @@ static void read_host(source *s, const json_t *root) {
     s->topo->container = get_flag(host, "container");
 }
 
-/* A list of objects of at most `most`, or none. */
+/* A list of objects of at most `most`. */
 static copse_status get_list(const source *s, const json_t *root, const char *key,
                              size_t most, const json_t **out) {
     const json_t *array = json_object_get(root, key);
     *out = array;
-    if (array && !json_is_array(array))
-        return copse__fail(s->err, COPSE_FORMAT, 0, s->place, "\"%s\" is not a list",
-                           key);
+    if (!json_is_array(array))
+        return copse__fail(s->err, COPSE_FORMAT, 0, s->place, "\"%s\" is %s", key,
+                           array ? "not a list" : "missing");
+    for (size_t i = 0; i < json_array_size(array); i++)
+        if (!json_is_object(json_array_get(array, i)))
+            return copse__fail(s->err, COPSE_FORMAT, 0, s->place,
+                               "\"%s\": entry %zu is not an object", key, i);
     if (json_array_size(array) > most)
         return copse__fail(s->err, COPSE_FORMAT, 0, s->place,
                            "\"%s\" has more than %zu entries", key, most);
@@ -342,16 +346,17 @@ static copse_status read_device(source *s, const json_t *from, size_t index) {
     if (p->node >= (int)s->topo->node_count)
         return bad(s, "device", index, "a node that is not listed");
     get_link(from, &p->link);
-    const json_t *handles = json_object_get(from, "handles");
-    for (size_t i = 0; i < json_array_size(handles); i++) {
-        copse_status status = read_handle(s, json_array_get(handles, i), index);
+    const json_t *handles;
+    copse_status status = get_list(s, from, "handles", COPSE__MAX_HANDLES, &handles);
+    for (size_t i = 0; status == COPSE_OK && i < json_array_size(handles); i++) {
+        status = read_handle(s, json_array_get(handles, i), index);
         if (status != COPSE_OK)
             return status;
         size_t made = s->topo->handle_count - 1;
         if (s->topo->handles[made].preferred || p->preferred < 0)
             p->preferred = (int)made;
     }
-    return COPSE_OK;
+    return status;
 }
 
 static int by_pair(const void *a, const void *b) {
@@ -399,6 +404,8 @@ static copse_status read_devices(source *s, const json_t *root) {
 
 static copse_status read_measures(source *s, const json_t *root) {
     const json_t *array;
+    if (!json_object_get(root, "bench"))
+        return COPSE_OK; /* nobody measured */
     copse_status status = get_list(s, root, "bench", MAX_MEASURES, &array);
     size_t count = json_array_size(array);
     if (status == COPSE_OK)

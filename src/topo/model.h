@@ -247,6 +247,13 @@ COPSE_CHECKED copse_status copse__json_read_text(copse__topo *topo, const char *
                                                  size_t bytes, const char *place,
                                                  copse_error *err);
 
+/* measures.c: adds to topo the figures in saved: of each handle that is here too (by platform,
+ * name, driver and its number among equal ones), and of the host where it may use as many CPUs.
+ * COPSE_INVALID at place where no handle is. */
+COPSE_CHECKED copse_status copse__topo_take_measures(copse__topo *topo,
+                                                     const copse__topo *saved,
+                                                     const char *place, copse_error *err);
+
 /* names.c: the words of the report. Static; "unknown" for a value out of range. */
 const char *copse__icd_status_name(copse__icd_status status);
 const char *copse__confidence_name(copse__confidence confidence);

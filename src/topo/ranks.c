@@ -38,15 +38,21 @@ static double rate(const copse__topo *topo, int handle, const char *what,
     return m ? m->median : 0;
 }
 
-/* The path whose slower direction is fastest. A mapping that moves nothing has no rate. */
-static void choose_path(const copse__topo *topo, copse__rank *rank) {
-    static const char *const paths[] = {"read_pinned", "copy_pinned", "map",
-                                        "use_host_ptr"};
+/* Seconds that a GB takes down and up again through its memory's mapping; infinite where that was not
+ * measured, 0 where nothing moves. */
+static double mapping_time(const copse__topo *topo, const copse__rank *rank) {
+    const copse__measure *down = find_measure(topo, rank->handle, "d2h", "map");
+    const copse__measure *up = find_measure(topo, rank->handle, "h2d", "map");
+    if (!down || !up)
+        return INFINITY;
+    return (down->moves ? 1 / down->median : 0) + (up->moves ? 1 / up->median : 0);
+}
+
+/* Of the copies the path whose slower direction is fastest; mapping where memory is the host's and that
+ * takes less time, or where nothing is known of either. */
+static void choose_path(const copse__topo *topo, copse__rank *rank, bool unified) {
+    static const char *const paths[] = {"read_pinned", "copy_pinned", "use_host_ptr"};
     double best = 0;
-    if (rank->mapped) {
-        copse__put(rank->path, sizeof rank->path, "map");
-        return;
-    }
     for (size_t i = 0; i < COPSE__COUNT(paths); i++) {
         const copse__measure *down = find_measure(topo, rank->handle, "d2h", paths[i]);
         const copse__measure *up = find_measure(topo, rank->handle, "h2d", paths[i]);
@@ -59,6 +65,14 @@ static void choose_path(const copse__topo *topo, copse__rank *rank) {
         rank->up = up->median;
         rank->duplex = rate(topo, rank->handle, "duplex", paths[i]);
     }
+    double mapping = unified ? mapping_time(topo, rank) : INFINITY;
+    rank->measured = best > 0 || isfinite(mapping);
+    rank->mapped = unified && (!rank->measured || best == 0 ||
+                               mapping < 1 / rank->down + 1 / rank->up);
+    if (!rank->mapped)
+        return;
+    copse__put(rank->path, sizeof rank->path, "map");
+    rank->down = rank->up = rank->duplex = 0;
 }
 
 static const copse__handle *handle_of(const copse__topo *topo,
@@ -76,7 +90,6 @@ static void fill_rank(const copse__topo *topo, copse__rank *rank,
     const copse__handle *h = handle_of(topo, choice);
     *rank = (copse__rank){
         .choice = *choice, .physical = -1, .handle = -1, .weight = choice->weight};
-    rank->mapped = !h || h->unified == 1;
     if (h) {
         rank->physical = h->physical;
         rank->handle = (int)(h - topo->handles);
@@ -84,7 +97,7 @@ static void fill_rank(const copse__topo *topo, copse__rank *rank,
     if (rank->weight <= 0 && h)
         rank->weight = rate(topo, rank->handle, "gemm_f32", NULL) /
                        (choice->part_count ? choice->part_count : 1);
-    choose_path(topo, rank);
+    choose_path(topo, rank, !h || h->unified == 1);
 }
 
 static void hash_order(copse__rank_plan *plan) {

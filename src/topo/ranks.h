@@ -24,8 +24,11 @@ typedef struct copse__rank {
     double
         weight; /* for the split of a batch: of the selector, or measured GFLOP/s; 0: none
                        known */
-    bool mapped;   /* its memory is the host's: gradients are mapped, not copied */
-    char path[24]; /* best measured staging path; "" not measured */
+    bool
+        mapped; /* gradients are mapped, not copied: its memory is the host's, and mapping it
+                      was measured to be faster, or nothing was measured */
+    bool measured; /* mapped and path are a measurement's, no assumption */
+    char path[24]; /* "map", or the best measured of the others; "" not known */
     double down, up,
         duplex; /* GB/s of that path, d2h, h2d and both at once; 0: unknown */
 } copse__rank;

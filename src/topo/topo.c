@@ -176,6 +176,16 @@ static copse_status open_xml(copse__topo **out, const char *path, copse_error *e
     return status;
 }
 
+static copse_status take_bench(copse__topo *topo, const char *path, copse_error *err) {
+    copse__topo *saved = NULL;
+    const copse__topo_options from = {.input_json = path};
+    copse_status status = copse__topo_open(&saved, &from, err);
+    if (status == COPSE_OK)
+        status = copse__topo_take_measures(topo, saved, path, err);
+    copse__topo_close(saved);
+    return status;
+}
+
 copse_status copse__topo_open(copse__topo **out, const copse__topo_options *options,
                               copse_error *err) {
     static const copse__topo_options defaults = {0};
@@ -194,6 +204,8 @@ copse_status copse__topo_open(copse__topo **out, const copse__topo_options *opti
     (*out)->replayed = options->input_json != NULL;
     status = options->input_json ? copse__json_read(*out, options->input_json, err)
                                  : read_this_machine(*out, options, err);
+    if (status == COPSE_OK && options->bench_json)
+        status = take_bench(*out, options->bench_json, err);
     if (status != COPSE_OK) {
         copse__topo_close(*out);
         *out = NULL;

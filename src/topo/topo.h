@@ -27,7 +27,10 @@ typedef struct copse__topo_options {
     const char
         *input_json;       /* a saved report to replay instead of this machine, or NULL */
     const char *hwloc_xml; /* a saved hwloc topology instead of this machine's, or NULL */
-    bool each_icd;         /* ask every driver alone, as `cltopo doctor` does */
+    const char
+        *bench_json; /* a saved `cltopo bench`, whose figures are taken over for what
+                               is here too, or NULL */
+    bool each_icd;   /* ask every driver alone, as `cltopo doctor` does */
 } copse__topo_options;
 
 /* Looks at the machine, or replays a saved one. options NULL: the defaults.

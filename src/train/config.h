@@ -211,6 +211,8 @@ typedef struct copse__config_devices {
     char *select;                /* comma-separated terms of --devices; "": the default */
     copse__config_shards shards; /* of devices without a weight (*W) in select */
     double stall_seconds;        /* a device that does not answer for so long is lost */
+    char *
+        bench; /* absolute: a saved `cltopo bench`, for staging paths; NULL: measured now */
 } copse__config_devices;
 
 typedef struct copse__config_checkpoint {

@@ -228,6 +228,29 @@ static void write_select(const copse__field *field, const void *base, copse__tex
     copse__schema_write_text(out, ((const copse__config *)base)->devices.select);
 }
 
+static copse_status read_bench(const copse__schema_context *context,
+                               const copse__field *field, const copse__yaml_node *node,
+                               void *base, copse_error *err) {
+    const char *text;
+    char **out = &((copse__config *)base)->devices.bench;
+    *out = NULL;
+    if (!node || copse__yaml_is_null(node))
+        return COPSE_OK;
+    if (!copse__yaml_get_text(node, &text) || !text[0])
+        return copse__schema_wrong(&copse__config_devices_section, field->key, node,
+                                   "the file of a saved cltopo bench", err);
+    return copse__config_path(context, node, text, out, err);
+}
+
+static void write_bench(const copse__field *field, const void *base, copse__text *out) {
+    (void)field;
+    copse__schema_write_text(out, ((const copse__config *)base)->devices.bench);
+}
+
+static bool shows_bench(const void *base) {
+    return ((const copse__config *)base)->devices.bench != NULL;
+}
+
 static const char *const shards[] = {"equal", "measured", NULL};
 
 static const copse__field devices_fields[] = {{.key = "select",
@@ -245,6 +268,11 @@ static const copse__field devices_fields[] = {{.key = "select",
                                                .least = 0.1,
                                                .most = 86400,
                                                .number = 60},
+                                              {.key = "bench",
+                                               .kind = COPSE__FIELD_CUSTOM,
+                                               .read = read_bench,
+                                               .write = write_bench,
+                                               .shown = shows_bench},
                                               END};
 
 const copse__section copse__config_devices_section = {"devices", NULL, devices_fields};

@@ -13,21 +13,32 @@ size_t copse__trainer_active(const copse__trainer *t) {
     return count;
 }
 
+/* Of a saved bench; AUTO: to be measured now. */
+static copse__stage_path known_path(const copse__trainer *t, size_t rank) {
+    const copse__rank *known = t->ranks ? &t->ranks->ranks[rank] : NULL;
+    if (!known || !known->measured)
+        return COPSE__PATH_AUTO;
+    return known->mapped ? COPSE__PATH_MAPPED : COPSE__PATH_COPIED;
+}
+
 copse_status copse__group_engine(copse__trainer *t, const bool *in,
                                  copse__allreduce **out, size_t *engine_ranks,
                                  copse_error *err) {
     copse_status status;
     copse__device **devices = NULL;
+    copse__stage_path *paths = NULL;
     size_t *elements = NULL, count = 0;
     *out = NULL;
     COPSE__TRY(copse__calloc(&devices, t->replica_count, sizeof(copse__device *), err),
                out);
     COPSE__TRY(copse__calloc(&elements, t->layout->bucket_count, sizeof *elements, err),
                out);
+    COPSE__TRY(copse__calloc(&paths, t->replica_count, sizeof *paths, err), out);
     for (size_t r = 0; r < t->replica_count; r++) {
         if (!in[r])
             continue;
         engine_ranks[r] = count;
+        paths[count] = known_path(t, r);
         devices[count++] = t->replicas[r].device;
     }
     for (size_t b = 0; b < t->layout->bucket_count; b++)
@@ -36,11 +47,13 @@ copse_status copse__group_engine(copse__trainer *t, const bool *in,
                                         .rank_count = count,
                                         .bucket_elements = elements,
                                         .bucket_count = t->layout->bucket_count,
+                                        .paths = paths,
                                         .warn_ns = t->stall_ns / 12 + 1,
                                         .fail_ns = t->stall_ns};
     COPSE__TRY(copse__allreduce_new(out, &options, err), out);
 out:
     free(devices);
+    free(paths);
     free(elements);
     return status;
 }

@@ -67,6 +67,14 @@ copse_status copse__trainer_plan(copse__trainer *t, copse__text *out, copse_erro
         copse__text_add(out, ", ");
         write_text(out, "driver", c->driver);
         copse__text_add(out, ", \"shard\": %zu", t->shards[r]);
+        if (t->allreduce && copse__takes_part(t, r)) {
+            copse__text_add(out, ", ");
+            write_text(out, "staging",
+                       copse__allreduce_path(t->allreduce, t->engine_ranks[r]) ==
+                               COPSE__PATH_MAPPED
+                           ? "mapped"
+                           : "copied");
+        }
         write_providers(out, &t->replicas[r]);
         copse__text_add(out, "\n    }");
     }

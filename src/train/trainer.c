@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +203,29 @@ static copse_status make_layout(copse__trainer *t, copse_error *err) {
     return copse__layout_new(&t->layout, copse__trainer_main_graph(t), &options, err);
 }
 
+/* The same plan as `cltopo plan` shows. */
+static copse_status rank_replicas(copse__trainer *t, const copse__topo *topo,
+                                  copse_error *err) {
+    uint64_t bytes = 0;
+    char text[32];
+    for (size_t b = 0; b < t->layout->bucket_count; b++)
+        bytes += t->layout->buckets[b].elements * sizeof(float);
+    copse_status status =
+        copse__rank_plan_make(&t->ranks, topo, t->choices, t->replica_count, bytes, err);
+    if (status != COPSE_OK || t->replica_count < 2 || !t->training)
+        return status;
+    const copse__rank_plan *plan = t->ranks;
+    if (plan->bound[0])
+        copse__log(COPSE_LOG_INFO,
+                   "rank order %s; summing %s of gradients takes at least %.3g ms (%s)",
+                   plan->hash, copse__format_bytes(text, sizeof text, bytes),
+                   1e3 * fmax(fmax(plan->link_s, plan->memory_s), plan->cpu_s),
+                   plan->bound);
+    else
+        copse__log(COPSE_LOG_INFO, "rank order %s", plan->hash);
+    return COPSE_OK;
+}
+
 static copse_status new_moving(copse__trainer *t, copse_error *err) {
     const copse__graph *graph = copse__trainer_main_graph(t);
     copse_status status =
@@ -250,6 +274,8 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
     copse__trainer_tell(t, "opening and checking the devices");
     COPSE__TRY(copse__workers_run(t->workers, open_one, &o, NULL, err), out);
     COPSE__TRY(make_layout(t, err), out);
+    if (options->topo)
+        COPSE__TRY(rank_replicas(t, options->topo, err), out);
     COPSE__TRY(copse__workers_run(t->workers, plan_one, &o, NULL, err), out);
     if (options->plan_only)
         goto out;
@@ -351,6 +377,7 @@ static void free_arrays(copse__trainer *t) {
     free(t->shards);
     free(t->eval_shards);
     free(t->speeds);
+    copse__rank_plan_free(t->ranks);
     free(t->engine_ranks);
     free(t->retired);
     free(t->steps);

@@ -75,6 +75,9 @@ typedef struct copse__trainer_hooks {
 typedef struct copse__trainer_options {
     const copse__device_choice *choices; /* in rank order */
     size_t choice_count;
+    const copse__topo
+        *topo;     /* of the choices: with the figures of a bench, staging paths follow
+                                from those instead of being measured; NULL: unknown */
     bool training; /* false: evaluate and predict only */
     bool selftest; /* the quick part of it on each device first */
     bool profile;

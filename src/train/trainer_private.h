@@ -4,6 +4,7 @@
 
 /* Shared by the trainer's own sources only. */
 
+#include "topo/ranks.h"
 #include "train/replica.h"
 #include "train/speeds.h"
 #include "train/trainer.h"
@@ -22,6 +23,8 @@ struct copse__trainer {
     copse__optimizer optimizer;
     size_t replica_count;
     copse__device_choice *choices;
+    copse__rank_plan
+        *ranks; /* what is known of their staging paths and limit; NULL: nothing */
     copse__replica *replicas;
     size_t lead; /* the first rank that takes part; SIZE_MAX: none is left */
 

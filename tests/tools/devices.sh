@@ -30,10 +30,12 @@ model:
 train: {loss: sparse_categorical_crossentropy, optimizer: adam, batch: 40, epochs: 2, steps: 50, hash_every: 1, seed: 7}
 END
 
-# run NAME DEVICES: trains 50 steps; 36 of the 72 are epoch 1, with a last batch of 37.
+# run NAME DEVICES OPTION...: trains 50 steps; 36 of the 72 are epoch 1, with a last batch of 37.
 run() {
-    "$copse" train plain.yaml --quiet --out "$1" --devices "$2" >out 2>err || {
-        echo "FAILED: $2: $(cat err)" >&2
+    name=$1 devices=$2
+    shift 2
+    "$copse" train plain.yaml --quiet --out "$name" --devices "$devices" "$@" >out 2>err || {
+        echo "FAILED: $devices: $(cat err)" >&2
         failed=1
         return 1
     }
@@ -73,6 +75,23 @@ compare with_host "$first*2,host*3"
 
 run twice "$first*3,$first*1,$first*1"
 [ "$(hash_of uneven)" = "$(hash_of twice)" ] || { echo "FAILED: the same command twice gives other bits" >&2; failed=1; }
+
+# A saved bench decides how gradients leave a device: without its figures of mapping they are copied. The bits are
+# the same.
+staging() {
+    sed -n 's/.*"staging": "\([a-z]*\)".*/\1/p' "$1/plan.json" | sort -u
+}
+"${copse%copse}cltopo" bench --select "$first" --budget 1s --format json --output bench.json 2>err || {
+    echo "FAILED: cltopo bench: $(cat err)" >&2
+    exit 1
+}
+sed 's/"path": "map"/"path": "another"/' bench.json >copied.json
+run benched "$first*3,$first*1,$first*1" --set devices.bench=bench.json
+run copied "$first*3,$first*1,$first*1" --set devices.bench=copied.json
+[ "$(staging copied)" = copied ] || { echo "FAILED: the bench's staging path is not used: $(staging copied)" >&2; failed=1; }
+for name in benched copied; do
+    [ "$(hash_of uneven)" = "$(hash_of $name)" ] || { echo "FAILED: $name: other bits" >&2; failed=1; }
+done
 
 [ $failed -eq 0 ] && echo "all agree"
 exit $failed

@@ -65,6 +65,9 @@ if ls "$vendors"/pocl*.icd >/dev/null 2>&1; then
     run 3 --require 'driver(pocl)>=1000'
     run 2 --require 'nonsense(1)'
     run 2 --require 'mem>=x'
+    run 2 --require 'mem>=nan'
+    run 2 --require 'mem>=infGiB'
+    run 2 --require 'devices>=nan'
     run 0 list --isolate none
     run 0 bench --budget 1s --select cpu --format csv
     want bench '^[0-9]+:0,.*,d2h,read_pinned,.*,true,'

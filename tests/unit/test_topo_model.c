@@ -133,30 +133,58 @@ START_TEST(test_json_reads_back_to_the_same_bytes) {
 }
 END_TEST
 
+static void refuse_json(const char *text, const char *problem) {
+    copse__topo *topo = calloc(1, sizeof *topo);
+    ASSERT_FAILS(COPSE_FORMAT,
+                 copse__json_read_text(topo, text, strlen(text), "saved.json", &error));
+    ck_assert_msg(!strncmp(error.place, "saved.json", 10), "%s", error.place);
+    ck_assert_msg(strstr(error.text, problem) != NULL, "%s: %s", text, error.text);
+    copse__topo_close(topo);
+}
+
 START_TEST(test_json_damaged_is_refused_with_its_place) {
-    static const char *const bad[] = {
-        "",
-        "{",
-        "[]",
-        "{\"schema\":\"cltopo/2\"}",
-        "{\"schema\":\"cltopo/1\",\"nodes\":3}",
-        "{\"schema\":\"cltopo/1\",\"nodes\":[{\"kind\":\"pci\",\"id\":0}]}",
-        "{\"schema\":\"cltopo/1\",\"nodes\":[{\"kind\":\"machine\",\"id\":0},"
-        "{\"kind\":\"numa\",\"id\":1,\"parent\":1}]}",
-        "{\"schema\":\"cltopo/1\",\"devices\":[{\"id\":\"\"}]}",
-        "{\"schema\":\"cltopo/1\",\"devices\":[{\"id\":\"a\"},{\"id\":\"a\"}]}",
-        "{\"schema\":\"cltopo/1\",\"devices\":[{\"id\":\"a\",\"node\":0}]}",
-        "{\"schema\":\"cltopo/"
-        "1\",\"devices\":[{\"id\":\"a\",\"handles\":[{\"platform\":0,"
-        "\"index\":0}]}]}",
-        "{\"schema\":\"cltopo/1\",\"bench\":[{\"device\":\"b\"}]}",
-        "{\"schema\":\"cltopo/1\",\"schema\":\"cltopo/1\"}"};
+    static const char *const lists[] = {"icds",    "platforms", "nodes",
+                                        "devices", "warnings",  "bench"};
+    static const struct {
+        const char *list, *value, *problem; /* value NULL: the list is not there */
+    } bad[] = {
+        {"icds", "{}", "\"icds\" is not a list"},
+        {"platforms", NULL, "\"platforms\" is missing"},
+        {"warnings", NULL, "\"warnings\" is missing"},
+        {"nodes", "3", "\"nodes\" is not a list"},
+        {"nodes", "[1]", "\"nodes\": entry 0 is not an object"},
+        {"nodes", "[{\"kind\":\"pci\",\"id\":0}]", "a parent comes before"},
+        {"nodes",
+         "[{\"kind\":\"machine\",\"id\":0},{\"kind\":\"numa\",\"id\":1,\"parent\":1}]",
+         "a parent comes before"},
+        {"devices", NULL, "\"devices\" is missing"},
+        {"devices", "[{\"id\":\"\",\"handles\":[]}]", "it has no id"},
+        {"devices", "[{\"id\":\"a\"}]", "\"handles\" is missing"},
+        {"devices", "[{\"id\":\"a\",\"handles\":-1}]", "\"handles\" is not a list"},
+        {"devices", "[{\"id\":\"a\",\"handles\":[]},{\"id\":\"a\",\"handles\":[]}]",
+         "its id is that of another"},
+        {"devices", "[{\"id\":\"a\",\"node\":0,\"handles\":[]}]",
+         "a node that is not listed"},
+        {"devices", "[{\"id\":\"a\",\"handles\":[{\"platform\":0,\"index\":0}]}]",
+         "a platform that is not listed"},
+        {"bench", "[{\"device\":\"b\"}]", "a device that is not listed"}};
+    refuse_json("", "not JSON");
+    refuse_json("{", "not JSON");
+    refuse_json("[]", "no report of cltopo");
+    refuse_json("{\"schema\":\"cltopo/2\"}", "no report of cltopo");
+    refuse_json("{\"schema\":\"cltopo/1\"}", "\"icds\" is missing");
+    refuse_json("{\"schema\":\"cltopo/1\",\"schema\":\"cltopo/1\"}", "duplicate");
     for (size_t i = 0; i < COPSE__COUNT(bad); i++) {
-        copse__topo *topo = calloc(1, sizeof *topo);
-        ASSERT_FAILS(COPSE_FORMAT, copse__json_read_text(topo, bad[i], strlen(bad[i]),
-                                                         "saved.json", &error));
-        ck_assert_msg(!strncmp(error.place, "saved.json", 10), "%s", error.place);
-        copse__topo_close(topo);
+        copse__text text = {0};
+        copse__text_add(&text, "{\"schema\":\"cltopo/1\"");
+        for (size_t k = 0; k < COPSE__COUNT(lists); k++) {
+            const char *value = strcmp(lists[k], bad[i].list) ? "[]" : bad[i].value;
+            if (value)
+                copse__text_add(&text, ",\"%s\":%s", lists[k], value);
+        }
+        copse__text_add(&text, "}");
+        refuse_json(text.data, bad[i].problem);
+        copse__text_free(&text);
     }
 }
 END_TEST
@@ -266,6 +294,74 @@ START_TEST(test_rank_plan_models_the_limit) {
 }
 END_TEST
 
+/* Mapping counts as a rate only where something moves; without figures a unified device is mapped. */
+START_TEST(test_rank_plan_maps_where_measured_to_be_faster) {
+    static const struct {
+        double down, up, map_rate; /* 0: not measured */
+        bool unified, moves, mapped, measured;
+    } cases[] = {{10, 10, 1000, true, false, true, true},
+                 {10, 10, 21, true, true, true, true},
+                 {10, 10, 9, true, true, false, true},
+                 {10, 10, 1000, false, false, false, true},
+                 {0, 0, 0, true, true, true, false},
+                 {0, 0, 0, false, true, false, false},
+                 {10, 10, 0, true, true, false, true},
+                 {0, 0, 50, true, true, true, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        copse__topo *topo = from_xml("tests/data/topologies/power8_p100.xml");
+        copse__device_choice *choices = NULL;
+        copse__rank_plan *plan = NULL;
+        size_t count = 0;
+        topo->handles[0].unified = cases[i].unified;
+        if (cases[i].down > 0) {
+            add_rate(topo, 0, "d2h", "read_pinned", cases[i].down);
+            add_rate(topo, 0, "h2d", "read_pinned", cases[i].up);
+        }
+        if (cases[i].map_rate > 0)
+            for (int up = 0; up < 2; up++) {
+                add_rate(topo, 0, up ? "h2d" : "d2h", "map", cases[i].map_rate);
+                topo->measures[topo->measure_count - 1].moves = cases[i].moves;
+            }
+        ASSERT_OK(copse__select_devices(topo, "0:0", &choices, &count, &error));
+        ASSERT_OK(copse__rank_plan_make(&plan, topo, choices, count, 1000, &error));
+        ck_assert_msg(plan->ranks[0].mapped == cases[i].mapped &&
+                          plan->ranks[0].measured == cases[i].measured,
+                      "case %zu", i);
+        ck_assert_int_eq(strcmp(plan->ranks[0].path, "map") == 0, cases[i].mapped);
+        copse__rank_plan_free(plan);
+        free(choices);
+        copse__topo_close(topo);
+    }
+}
+END_TEST
+
+/* Of two equal GPUs the second's figures go to the second, also where other devices came before; those
+ * of a device that is gone, and of a host with other CPUs, to nobody. */
+START_TEST(test_take_measures_finds_the_same_devices) {
+    copse__topo *here = from_xml("tests/data/topologies/power8_p100.xml");
+    copse__topo *saved = from_xml("tests/data/topologies/power8_p100.xml");
+    add_rate(saved, 1, "d2h", "read_pinned", 7);
+    add_rate(saved, 2, "d2h", "read_pinned", 8);
+    add_rate(saved, -1, "host_copy", "plain", 40);
+    snprintf(saved->handles[2].driver, sizeof saved->handles[2].driver, "older");
+    ASSERT_OK(copse__topo_take_measures(here, saved, "f.json", &error));
+    ck_assert_uint_eq(here->measure_count, 2);
+    ck_assert_int_eq(here->measures[0].handle, 1);
+    ck_assert_int_eq(here->measures[0].physical, here->handles[1].physical);
+    ck_assert_int_eq(here->measures[1].handle, -1);
+    here->measure_count = 0;
+    saved->cpu_count++;
+    ASSERT_OK(copse__topo_take_measures(here, saved, "f.json", &error));
+    ck_assert_uint_eq(here->measure_count, 1);
+    here->measure_count = 0;
+    snprintf(saved->handles[1].name, sizeof saved->handles[1].name, "another");
+    ASSERT_FAILS(COPSE_INVALID, copse__topo_take_measures(here, saved, "f.json", &error));
+    ck_assert_str_eq(error.place, "f.json");
+    copse__topo_close(here);
+    copse__topo_close(saved);
+}
+END_TEST
+
 START_TEST(test_clean_utf8_replaces_what_is_none) {
     char text[] = "a\xff\xc3\xa9\xe2\x82\xc0\x80\x01z";
     copse__clean_utf8(text);
@@ -308,6 +404,8 @@ int main(void) {
     ADD_TEST(suite, test_balanced_tree_joins_neighbours_pass_by_pass);
     ADD_TEST(suite, test_balanced_tree_is_the_one_of_the_sums);
     ADD_TEST(suite, test_rank_plan_models_the_limit);
+    ADD_TEST(suite, test_rank_plan_maps_where_measured_to_be_faster);
+    ADD_TEST(suite, test_take_measures_finds_the_same_devices);
     ADD_TEST(suite, test_clean_utf8_replaces_what_is_none);
     ADD_TEST(suite, test_put_cuts_at_a_character);
     ADD_TEST(suite, test_bind_stays_within_the_allowed_cpus);

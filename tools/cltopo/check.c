@@ -128,11 +128,19 @@ static outcome invalid(const char *problem) {
     return (outcome){.problem = problem};
 }
 
+/* strtod, but of numbers only: *end is text where it is not one, as "nan". */
+static double read_number(const char *text, const char **end) {
+    char *stop = NULL;
+    double value = strtod(text, &stop);
+    *end = isfinite(value) ? stop : text;
+    return value;
+}
+
 static outcome judge_number(const requirement *r, double actual, double scale,
                             const char *unit) {
     outcome made = {.valid = true};
-    char *end = NULL;
-    double expected = strtod(r->value, &end);
+    const char *end;
+    double expected = read_number(r->value, &end);
     if (r->op == OP_NONE) {
         made.good = actual >= 1;
     } else {
@@ -190,8 +198,8 @@ static outcome judge_memory(const subject *about, const requirement *r) {
                  {"MiB", 1048576},
                  {"GiB", 1073741824.0},
                  {"TiB", 1099511627776.0}};
-    char *end = NULL;
-    double expected = strtod(r->value, &end), least = INFINITY;
+    const char *end;
+    double expected = read_number(r->value, &end), least = INFINITY;
     double scale = 0;
     for (size_t i = 0; i < COPSE__COUNT(units); i++)
         if (!strcmp(skip_blanks(end), units[i].unit))

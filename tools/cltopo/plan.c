@@ -107,19 +107,25 @@ static void add_words(session *s, const tool_plan *made) {
     const copse__rank_plan *plan = made->plan;
     copse__text *out = &s->out;
     char text[32];
-    copse__text_add(out, "\nsum of gradients: ");
-    tree_words(plan, out);
     copse__text_add(out, "\nrank order: %s\n", plan->hash);
-    if (!plan->weights_known && plan->count > 1)
-        copse__text_add(out, "shards: equal, since the speed of a device is not known "
-                             "(measure with: cltopo bench; or give *W)\n");
     if (plan->count < 2) {
         copse__text_add(out, "one rank: nothing to sum\n");
         return;
     }
+    copse__text_add(out, "sum of gradients: ");
+    tree_words(plan, out);
+    copse__text_add(out,
+                    plan->weights_known
+                        ? "\nshards: by weight; of measured devices that is their rate "
+                          "of products, and copse train measures its own network\n"
+                        : "\nshards: equal, since the speed of a device is not known "
+                          "(measure with: cltopo bench; or give *W)\n");
     copse__text_add(out, "modelled limit of summing %s:\n",
                     copse__format_bytes(text, sizeof text, s->options->plan_bytes));
-    add_time(out, "T_link", plan->link_s);
+    if (plan->link_s > 0 || plan->link_s < 0)
+        add_time(out, "T_link", plan->link_s);
+    else
+        copse__text_add(out, "  T_link none: all gradients are mapped\n");
     add_time(out, "T_mem ", plan->memory_s);
     add_time(out, "T_cpu ", plan->cpu_s);
     if (plan->bound[0])

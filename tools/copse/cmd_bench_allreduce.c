@@ -179,7 +179,7 @@ static int run(request *wanted) {
     copse_devices selected;
     copse__device **devices = NULL;
     int code = 0;
-    if (copse_devices_open(&selected, wanted->selector, wanted->isolate, &error) !=
+    if (copse_devices_open(&selected, wanted->selector, NULL, wanted->isolate, &error) !=
         COPSE_OK)
         return copse_report(&error);
     copse_status status =

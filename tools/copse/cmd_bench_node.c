@@ -279,7 +279,7 @@ static int run(const request *wanted) {
     copse_devices devices;
     bool table = isatty(STDOUT_FILENO) && !wanted->json;
     int code = 0;
-    if (copse_devices_open(&devices, wanted->selector, wanted->isolate, &error) !=
+    if (copse_devices_open(&devices, wanted->selector, NULL, wanted->isolate, &error) !=
         COPSE_OK)
         return copse_report(&error);
     if (table)

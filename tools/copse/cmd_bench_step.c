@@ -128,6 +128,7 @@ static copse_status open_subject(measuring *m, subject *s, size_t first, size_t 
     copse__trainer_hooks hooks = copse__step_bench_hooks(&s->bench);
     copse__trainer_options opening = {.choices = s->choices,
                                       .choice_count = count,
+                                      .topo = m->devices.topo,
                                       .training = true,
                                       .selftest =
                                           m->wanted->session.selftest && s == m->subjects,
@@ -395,7 +396,7 @@ static copse_status open_all(measuring *m, copse_error *err) {
     COPSE__TRY(copse__datasets_open(&m->sets, m->config, true, err), out);
     COPSE__TRY(copse_devices_open(&m->devices,
                                   o->devices ? o->devices : m->config->devices.select,
-                                  o->isolate, err),
+                                  m->config->devices.bench, o->isolate, err),
                out);
 out:
     return status;

@@ -109,7 +109,7 @@ out:
 static int test_all(const selftest_options *o) {
     copse_error error = {0};
     copse_devices devices;
-    if (copse_devices_open(&devices, o->devices, o->isolate, &error) != COPSE_OK)
+    if (copse_devices_open(&devices, o->devices, NULL, o->isolate, &error) != COPSE_OK)
         return copse_report(&error);
     int code = 0;
     for (size_t i = 0; i < devices.count; i++)

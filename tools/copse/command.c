@@ -53,11 +53,12 @@ void copse_log_to_stderr(copse_log_level most) {
     copse_log_set(print_line, most, NULL);
 }
 
-copse_status copse_devices_open(copse_devices *out, const char *selector, bool isolate,
-                                copse_error *err) {
+copse_status copse_devices_open(copse_devices *out, const char *selector,
+                                const char *bench, bool isolate, copse_error *err) {
     *out = (copse_devices){0};
-    copse__topo_options options = {.isolate = isolate ? COPSE__ISOLATE_ICD
-                                                      : COPSE__ISOLATE_NONE};
+    copse__topo_options options = {.isolate =
+                                       isolate ? COPSE__ISOLATE_ICD : COPSE__ISOLATE_NONE,
+                                   .bench_json = bench};
     copse_status status = copse__topo_open(&out->topo, &options, err);
     if (status == COPSE_OK)
         status =

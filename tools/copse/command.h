@@ -79,8 +79,8 @@ typedef struct copse_devices {
     size_t count;
 } copse_devices;
 
-copse_status copse_devices_open(copse_devices *out, const char *selector, bool isolate,
-                                copse_error *err);
+copse_status copse_devices_open(copse_devices *out, const char *selector,
+                                const char *bench, bool isolate, copse_error *err);
 void copse_devices_close(copse_devices *devices);
 
 /* "icd" or "none"; false (and a line on stderr) where it is neither. */

@@ -182,6 +182,7 @@ static copse_status open_trainer(copse_session *s, const copse_session_options *
     hooks.user = s;
     copse__trainer_options opening = {.choices = s->devices.choices,
                                       .choice_count = s->devices.count,
+                                      .topo = s->devices.topo,
                                       .training = options->training,
                                       .selftest =
                                           options->selftest && !options->plan_only,
@@ -258,7 +259,7 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
             copse__run_look(s->config, options->run_path, options->look_at_resumed, err),
             fail);
     COPSE__TRY(copse_devices_open(&s->devices, wanted_devices(s, options),
-                                  options->isolate, err),
+                                  s->config->devices.bench, options->isolate, err),
                fail);
     if (s->devices.choices[0].api == COPSE__API_HOST && !wanted_devices(s, options)[0])
         copse__log(COPSE_LOG_WARN,
