@@ -70,7 +70,7 @@ copse_status copse__allreduce_submit(copse__allreduce *engine, size_t rank_index
                                     .view = part,
                                     .ready = ready};
             ready = NULL;
-            pthread_cond_signal(&rank->lifter.wake);
+            pthread_cond_signal(&rank->mover.wake);
         }
     }
     pthread_mutex_unlock(&engine->lock);
@@ -85,7 +85,7 @@ static void forget_step(copse__allreduce *engine, copse__rank *rank) {
         rank->parts[b].given = false;
 }
 
-/* Takes back what a told rank gave for an attempt that will not begin. Its movers are
+/* Takes back what a told rank gave for an attempt that will not begin. Its mover is
  * parked; the lock is let go for the device's calls only. */
 static void take_back(copse__allreduce *engine, copse__rank *rank) {
     forget_step(engine, rank);
@@ -124,8 +124,7 @@ static copse_status await(copse__allreduce *engine, copse__rank *rank,
             return copse__comm_invalid(err, "the rank was dropped", rank->index);
         if (rank->failed && (!engine->failing || rank->told))
             return tell(err, &rank->error, rank->index, result);
-        const bool drained = rank->lifter.parked && rank->lowerer.parked;
-        if (engine->failing && !rank->told && (rank->failed || drained)) {
+        if (engine->failing && !rank->told && (rank->failed || rank->mover.parked)) {
             rank->told = true;
             rank->waited = 0;
             forget_step(engine, rank);
@@ -205,7 +204,7 @@ copse_status copse__allreduce_drop(copse__allreduce *engine, size_t rank_index,
         goto out;
     }
     rank->dropped = true;
-    copse__engine_lose(engine, rank);
+    atomic_store(&rank->lost, true);
     if (engine->failing) {
         copse__engine_restart(engine);
     } else if (!is_idle(engine)) {
@@ -216,9 +215,6 @@ copse_status copse__allreduce_drop(copse__allreduce *engine, size_t rank_index,
                     (unsigned long long)(engine->base_step + rank->waited), rank->index,
                     copse__device_get(rank->device)->choice.label);
         copse__engine_discard(engine, rank->index, &failure);
-    } else {
-        copse__engine_find_sources(engine);
-        copse__engine_retire(engine);
     }
     copse__engine_wake_all(engine);
 out:

@@ -107,9 +107,8 @@ copse__stage_path copse__allreduce_path(const copse__allreduce *engine, size_t r
 size_t copse__allreduce_chunk_bytes(const copse__allreduce *engine);
 /* How often the bytes of a bucket must pass the host's memory, read or written, when all
  * ranks contribute: for copied devices with memory of their own once in, once read, once
- * out, and once for each memory that sums are written to; for copied devices whose memory
- * is the host's the two that leave and reach it (slots stay in the caches); for mapped
- * ones twice. */
+ * written with the sum and once out; for copied devices whose memory is the host's the two
+ * that leave and reach it (slots stay in the caches); for mapped ones twice. */
 double copse__allreduce_passes(const copse__allreduce *engine);
 
 #endif

@@ -53,30 +53,13 @@ uint64_t copse__engine_arrived(const copse__allreduce *engine) {
     return arrived;
 }
 
-void copse__engine_retire(copse__allreduce *engine) {
-    uint64_t retired = UINT64_MAX;
-    for (size_t r = 0; r < engine->rank_count; r++) {
-        const copse__rank *rank = &engine->ranks[r];
-        if (!rank->dropped && rank->path == COPSE__PATH_COPIED &&
-            rank->delivered < retired)
-            retired = rank->delivered;
-    }
-    if (retired == engine->retired)
-        return;
-    engine->retired = retired;
-    for (size_t r = 0; r < engine->rank_count; r++)
-        if (engine->ranks[r].path == COPSE__PATH_COPIED)
-            pthread_cond_signal(&engine->ranks[r].lifter.wake);
-}
-
 void copse__engine_wake_all(copse__allreduce *engine) {
     pthread_cond_broadcast(&engine->work);
     pthread_cond_broadcast(&engine->watchdog_wake);
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
         pthread_cond_broadcast(&rank->waiter);
-        pthread_cond_broadcast(&rank->lifter.wake);
-        pthread_cond_broadcast(&rank->lowerer.wake);
+        pthread_cond_broadcast(&rank->mover.wake);
     }
 }
 
@@ -93,13 +76,6 @@ void copse__engine_discard(copse__allreduce *engine, size_t rank,
     copse__engine_wake_all(engine);
 }
 
-void copse__engine_lose(copse__allreduce *engine, copse__rank *rank) {
-    atomic_store(&rank->lost, true);
-    /* Its driver may be in the middle of an upload from another rank's slots. */
-    if (rank->path == COPSE__PATH_COPIED)
-        engine->ranks[rank->source].lent = true;
-}
-
 void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stage stage,
                         uint64_t q, const copse_error *cause) {
     if (rank->dropped)
@@ -112,7 +88,7 @@ void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stag
             chunks = engine->buckets[bucket].chunk_count;
         }
         rank->failed = true;
-        copse__engine_lose(engine, rank);
+        atomic_store(&rank->lost, true);
         copse__fail(&rank->error, cause->status, cause->native,
                     copse__device_get(rank->device)->choice.label,
                     "all-reduce of step %llu, bucket %zu, chunk %llu of %llu, %s of rank "
@@ -130,38 +106,24 @@ void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stag
     copse__engine_discard(engine, rank->index, &rank->error);
 }
 
-void copse__engine_find_sources(copse__allreduce *engine) {
-    size_t shared = COPSE__NO_RANK;
-    for (size_t r = 0; r < engine->rank_count; r++) {
-        copse__rank *rank = &engine->ranks[r];
-        const bool shares = copse__device_get(rank->device)->caps.cpu;
-        if (rank->dropped || rank->path != COPSE__PATH_COPIED)
-            continue;
-        if (shares && shared == COPSE__NO_RANK)
-            shared = r;
-        rank->source = shares ? shared : r;
-    }
-}
-
 void copse__engine_restart(copse__allreduce *engine) {
     if (!engine->failing || engine->summing > 0)
         return;
     for (size_t r = 0; r < engine->rank_count; r++) {
         const copse__rank *rank = &engine->ranks[r];
-        if (!rank->dropped && (rank->failed || !rank->told || !rank->lifter.parked ||
-                               !rank->lowerer.parked))
+        if (!rank->dropped && (rank->failed || !rank->told || !rank->mover.parked))
             return;
     }
     engine->failing = false;
     engine->attempt++;
-    engine->claimed = engine->summed = engine->retired = 0;
+    engine->claimed = engine->summed = 0;
     memset(engine->done, 0, sizeof engine->done);
-    copse__engine_find_sources(engine);
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
         rank->arrived = rank->delivered = 0;
-        rank->lifter.parked = rank->lowerer.parked = false;
-        rank->lifter.issued = rank->lowerer.issued = 0;
+        rank->mover.parked = false;
+        rank->mover.down.issued = rank->mover.down.landed = 0;
+        rank->mover.up.issued = rank->mover.up.landed = 0;
     }
     copse__engine_wake_all(engine);
 }

@@ -11,18 +11,18 @@
 /* The engine's inside; included by src/comm only.
  *
  * The chunks of all buckets, in bucket order, step after step, have one running number,
- * q (from 0 when an attempt begins). For each rank a *lifter* thread brings chunk after
- * chunk to where the host can read it (arrived), and a *lowerer* thread brings sums back
- * (delivered); reducer threads sum chunk q once all live ranks have it. One mutex guards
- * everything; no thread holds it during a device call or a sum.
+ * q (from 0 when an attempt begins). Each rank has a *mover* thread, the only one that calls
+ * its device: it brings chunk after chunk to where the host can read it (arrived), and the
+ * sums back (delivered). Chunk q can be summed once all live ranks have it: movers do that
+ * between their calls, and reducer threads help. One mutex guards everything; no thread
+ * holds it during a device call or a sum.
  *
- * An attempt ends by failing: then every thread drains what it has in flight and parks;
+ * An attempt ends by failing: then every mover drains what it has in flight and parks;
  * when all have, all live ranks were told and the failed ones were dropped, the next
  * attempt begins at q = 0. */
 
 #define COPSE__MAX_REPLICAS 64
 #define COPSE__SUM_WINDOW 1024 /* chunks being summed out of order, at most */
-#define COPSE__NO_RANK SIZE_MAX
 
 /* What a rank submitted for one bucket, from submit until its sum is delivered. */
 typedef struct copse__part {
@@ -44,17 +44,26 @@ typedef enum copse__stage {
     COPSE__STAGE_UNMAP
 } copse__stage;
 
-/* A lifter or lowerer, and what it is in the middle of: its heartbeat. */
+/* Chunks on one way: those from landed to issued are with the device, by q modulo the slots. */
+typedef struct copse__flow {
+    uint64_t issued, landed; /* in this attempt */
+    copse__fence **fences;   /* slot_count */
+    uint64_t *turns;         /* slot_count: when each was issued, over both ways */
+    bool unflushed;
+} copse__flow;
+
+/* A rank's thread, and what it is in the middle of: its heartbeat. */
 typedef struct copse__mover {
     pthread_t thread;
     pthread_cond_t wake;
     bool started, parked, exited;
+    bool idle;          /* waits, also for a chunk to sum */
     copse__stage stage; /* IDLE outside device calls */
     uint64_t since;     /* when the stage began */
     uint64_t q;         /* the chunk */
     bool warned;
-    uint64_t issued; /* chunks given to the device in this attempt */
-    bool idle;       /* a mapped rank's lifter that waits, also for a chunk to sum */
+    copse__flow down, up;
+    uint64_t turn;
 } copse__mover;
 
 typedef struct copse__rank {
@@ -65,11 +74,8 @@ typedef struct copse__rank {
     copse__stage_path path;
     copse__buffer *slot_buffer; /* COPIED: slot_count chunks of staging memory */
     char *slots;
-    bool lent;     /* a lost device may still read its slots: they are not freed */
-    size_t source; /* COPIED: the rank whose slots hold the sums that it takes home */
-    copse__part *parts;                         /* one a bucket */
-    copse__fence **lift_fences, **lower_fences; /* slot_count each: what is in flight */
-    size_t submitted;                           /* buckets of its current step */
+    copse__part *parts; /* one a bucket */
+    size_t submitted;   /* buckets of its current step */
     uint64_t waited; /* steps finished in this attempt: base_step + it is the current */
     uint64_t first_ns, submit_ns; /* the first submit of the step, the last one */
     bool submit_warned;
@@ -80,7 +86,7 @@ typedef struct copse__rank {
     bool told;         /* its wait has returned the attempt's failure */
     copse_error error; /* of `failed` */
     pthread_cond_t waiter;
-    copse__mover lifter, lowerer;
+    copse__mover mover;
 } copse__rank;
 
 typedef struct copse__bucket {
@@ -119,10 +125,8 @@ struct copse__allreduce {
     uint64_t
         base_step; /* the attempt's first step: its chunks are 0 .. chunks_per_step */
 
-    uint64_t claimed, summed, retired; /* chunks: taken by a reducer, summed without a
-                                          gap, delivered by all that use
-                                          slots */
-    bool done[COPSE__SUM_WINDOW];      /* of [summed, claimed), by q modulo the window */
+    uint64_t claimed, summed;     /* chunks: taken by a thread, summed without a gap */
+    bool done[COPSE__SUM_WINDOW]; /* of [summed, claimed), by q modulo the window */
     copse__step_found found[2];
 
     pthread_cond_t work; /* for the reducers */
@@ -155,24 +159,17 @@ void copse__engine_fail(copse__allreduce *engine, copse__rank *rank, copse__stag
 /* Discards the attempt; failure and failure_rank are as given. */
 void copse__engine_discard(copse__allreduce *engine, size_t rank,
                            const copse_error *failure);
-/* Finds the slots that each copied rank takes its sums from: those of a CPU device need no
- * driver to pin them, so all of these read the same. */
-void copse__engine_find_sources(copse__allreduce *engine);
-/* Marks what a device that is lost from now on may still touch. */
-void copse__engine_lose(copse__allreduce *engine, copse__rank *rank);
 /* Begins the next attempt where nothing holds it back any more. */
 void copse__engine_restart(copse__allreduce *engine);
 /* Chunks that every rank not dropped has brought to the host. */
 uint64_t copse__engine_arrived(const copse__allreduce *engine);
-/* Frees the slots of chunks that all ranks not dropped have taken home. */
-void copse__engine_retire(copse__allreduce *engine);
 void copse__engine_wake_all(copse__allreduce *engine);
 
 /* Whether a chunk waits to be summed and one more thread may do it. */
 bool copse__engine_can_sum(const copse__allreduce *engine);
 /* Sums one chunk; lets the lock go meanwhile. */
 void copse__engine_sum(copse__allreduce *engine);
-/* Wakes threads for so many chunks: idle lifters, then reducers. */
+/* Wakes threads for so many chunks: idle movers, then reducers. */
 void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks);
 
 /* COPSE_INVALID: what is wrong, and its value. */
@@ -181,9 +178,8 @@ copse_status copse__comm_invalid(copse_error *err, const char *what, size_t valu
 /* "download". Static. */
 const char *copse__stage_name(copse__stage stage);
 
-/* Thread bodies. user: a copse__rank, a copse__rank, the engine, the engine. */
-void *copse__lifter_main(void *user);
-void *copse__lowerer_main(void *user);
+/* Thread bodies. user: a copse__rank, the engine, the engine. */
+void *copse__mover_main(void *user);
 void *copse__reducer_main(void *user);
 void *copse__watchdog_main(void *user);
 

@@ -5,11 +5,11 @@
 #include "base/clock.h"
 #include "comm/engine.h"
 
-/* The two threads of a rank. Both hold the lock except between call_begin and call_end,
- * where they talk to the device; a device that hangs keeps its own threads only. */
+/* A rank's thread. It holds the lock except between call_begin and call_end, where it talks
+ * to the device; a device that hangs keeps its own thread only. */
 
-static void call_begin(copse__rank *rank, copse__mover *mover, copse__stage stage,
-                       uint64_t q) {
+static void call_begin(copse__rank *rank, copse__stage stage, uint64_t q) {
+    copse__mover *mover = &rank->mover;
     mover->stage = stage;
     mover->since = copse__now_ns();
     mover->q = q;
@@ -18,8 +18,8 @@ static void call_begin(copse__rank *rank, copse__mover *mover, copse__stage stag
 }
 
 /* Takes the lock again; a failure of the call fails the rank. */
-static void call_end(copse__rank *rank, copse__mover *mover, copse_status status,
-                     const copse_error *error) {
+static void call_end(copse__rank *rank, copse_status status, const copse_error *error) {
+    copse__mover *mover = &rank->mover;
     pthread_mutex_lock(&rank->engine->lock);
     if (status != COPSE_OK)
         copse__engine_fail(rank->engine, rank, mover->stage, mover->q, error);
@@ -58,167 +58,44 @@ static copse_status flush(copse__rank *rank, copse__queue queue, copse_error *er
                                     : rank->backend->flush(rank->device, queue, error);
 }
 
-/* What a mover has given to the device, by chunk number modulo the slots. */
-typedef struct flight {
-    copse__fence **fences;
-    uint64_t first, end; /* chunks whose fences are kept */
-    bool unflushed;
-} flight;
-
-/* Waits for everything in flight, while the device lives. */
-static void land_all(copse__rank *rank, copse__mover *mover, flight *air) {
-    const size_t slots = rank->engine->slot_count;
-    for (; air->first < air->end && copse__rank_lives(rank); air->first++) {
-        copse__fence *fence = air->fences[air->first % slots];
-        copse_error error = {0};
-        call_begin(rank, mover,
-                   mover == &rank->lifter ? COPSE__STAGE_DOWNLOAD : COPSE__STAGE_UPLOAD,
-                   air->first);
-        const copse_status status = take_fence(rank, fence, &error);
-        call_end(rank, mover, status, &error);
-    }
-    *air = (flight){.fences = air->fences};
-}
-
-/* Parks until the next attempt; whoever waits for that is told. */
-static void park(copse__rank *rank, copse__mover *mover, copse__mover *other) {
-    copse__allreduce *engine = rank->engine;
-    const uint64_t attempt = engine->attempt;
-    mover->parked = true;
-    pthread_cond_signal(&other->wake);
-    pthread_cond_broadcast(&rank->waiter);
-    copse__engine_restart(engine);
-    while (engine->attempt == attempt && !must_leave(rank))
-        pthread_cond_wait(&mover->wake, &engine->lock);
-}
-
-static void leave(copse__rank *rank, copse__mover *mover) {
-    copse__allreduce *engine = rank->engine;
-    mover->exited = true;
-    pthread_cond_broadcast(&engine->exits);
-    pthread_mutex_unlock(&engine->lock);
-}
-
-/* ---- device to host ---- */
-
 static copse__part *part_of(copse__rank *rank, uint64_t q, size_t *bucket,
                             uint64_t *chunk) {
     *bucket = copse__bucket_of(rank->engine, q, chunk);
     return &rank->parts[*bucket];
 }
 
-static bool can_lift(copse__rank *rank) {
-    copse__allreduce *engine = rank->engine;
-    if (engine->chunks_per_step == 0)
-        return false;
-    size_t bucket;
-    uint64_t chunk;
-    const uint64_t q = rank->lifter.issued;
-    /* A rank may submit the next step only when all of this one was delivered. */
-    if (q >= (rank->waited + 1) * engine->chunks_per_step ||
-        !part_of(rank, q, &bucket, &chunk)->filled)
-        return false;
-    return rank->path == COPSE__PATH_MAPPED || q < engine->retired + engine->slot_count;
+/* The whole part of a bucket. */
+static copse__view view_of(const copse__rank *rank, size_t bucket) {
+    copse__view view = rank->parts[bucket].view;
+    view.bytes = rank->engine->buckets[bucket].bytes;
+    return view;
 }
 
+static bool in_flight(const copse__flow *flow) {
+    return flow->landed < flow->issued;
+}
+
+/* The way whose oldest chunk was given to the device first; NULL: nothing is in flight. */
+static copse__flow *oldest_flow(copse__rank *rank) {
+    copse__flow *down = &rank->mover.down, *up = &rank->mover.up;
+    if (!in_flight(down) || !in_flight(up))
+        return in_flight(down) ? down : in_flight(up) ? up : NULL;
+    const size_t slots = rank->engine->slot_count;
+    return down->turns[down->landed % slots] < up->turns[up->landed % slots] ? down : up;
+}
+
+/* ---- what became of chunks ---- */
+
+/* All ranks' next chunks may be there now, to be summed. */
 static void arrive(copse__rank *rank, uint64_t chunks) {
     copse__allreduce *engine = rank->engine;
     rank->arrived += chunks;
     const uint64_t all = copse__engine_arrived(engine);
     if (all <= engine->claimed || rank->arrived - chunks >= all)
         return; /* others are behind */
-    /* A lifter that maps takes the first one itself. */
-    const uint64_t open = all - engine->claimed;
-    copse__engine_call_for(engine, rank->path == COPSE__PATH_MAPPED ? open - 1 : open);
-}
-
-static void lift_mapped(copse__rank *rank) {
-    copse__mover *mover = &rank->lifter;
-    size_t index;
-    uint64_t chunk;
-    copse__part *part = part_of(rank, mover->issued, &index, &chunk);
-    const copse__bucket *bucket = &rank->engine->buckets[index];
-    copse__view view = part->view;
-    view.bytes = bucket->bytes;
-    copse__fence *ready = part->ready;
-    part->ready = NULL;
-    void *mapped = NULL;
-    copse_error error = {0};
-    call_begin(rank, mover, COPSE__STAGE_MAP, mover->issued);
-    copse_status status = rank->backend->map(&mapped, rank->device, COPSE__QUEUE_DOWNLOAD,
-                                             view, true, ready, &error);
-    if (status == COPSE_OK)
-        free_fence(rank, ready);
-    call_end(rank, mover, status, &error);
-    part->mapped = mapped;
-    if (!may_move(rank))
-        return;
-    mover->issued += bucket->chunk_count;
-    arrive(rank, bucket->chunk_count);
-}
-
-static void lift_copied(copse__rank *rank, flight *air) {
-    copse__allreduce *engine = rank->engine;
-    copse__mover *mover = &rank->lifter;
-    const uint64_t q = mover->issued;
-    size_t bucket;
-    uint64_t chunk;
-    copse__part *part = part_of(rank, q, &bucket, &chunk);
-    copse__fence *ready = part->ready, *done = NULL;
-    part->ready = NULL;
-    copse_status status = COPSE_OK;
-    copse_error error = {0};
-    if (part->contributes) {
-        const size_t bytes = copse__chunk_size(engine, bucket, chunk);
-        const copse__view from = {part->view.buffer,
-                                  part->view.offset + chunk * engine->chunk_bytes, bytes};
-        char *slot = rank->slots + q % engine->slot_count * engine->chunk_bytes;
-        call_begin(rank, mover, COPSE__STAGE_DOWNLOAD, q);
-        status = rank->backend->read(rank->device, COPSE__QUEUE_DOWNLOAD, slot, from,
-                                     bytes, ready, &done, &error);
-        if (status == COPSE_OK)
-            free_fence(rank, ready);
-        call_end(rank, mover, status, &error);
-    } else {
-        done = ready; /* nothing to read, but the sum may not overwrite it earlier */
-    }
-    if (status != COPSE_OK)
-        return;
-    air->fences[q % engine->slot_count] = done;
-    air->end = q + 1;
-    air->unflushed = true;
-    mover->issued++;
-}
-
-/* Waits for the oldest chunk in flight. False: it did not come. */
-static bool land_one(copse__rank *rank, copse__mover *mover, copse__stage stage,
-                     copse__queue queue, flight *air) {
-    const uint64_t q = air->first;
-    copse__fence *fence = air->fences[q % rank->engine->slot_count];
-    copse_error error = {0};
-    copse_status status = COPSE_OK;
-    const bool unflushed = air->unflushed;
-    air->unflushed = false;
-    call_begin(rank, mover, stage, q);
-    if (unflushed)
-        status = flush(rank, queue, &error);
-    if (status == COPSE_OK)
-        status = take_fence(rank, fence, &error);
-    call_end(rank, mover, status, &error);
-    if (status == COPSE_OK)
-        air->first++;
-    return status == COPSE_OK && may_move(rank);
-}
-
-/* ---- host to device ---- */
-
-static bool can_lower(const copse__rank *rank) {
-    const copse__allreduce *engine = rank->engine;
-    const uint64_t q = rank->lowerer.issued;
-    if (q >= engine->summed)
-        return false;
-    return rank->path == COPSE__PATH_COPIED ||
-           copse__bucket_end(engine, q) <= engine->summed;
+    /* A mover that waits for nothing takes one itself. */
+    const uint64_t own = oldest_flow(rank) == NULL ? 1 : 0;
+    copse__engine_call_for(engine, all - engine->claimed - own);
 }
 
 /* The rank has `chunks` more of the sum. */
@@ -234,165 +111,249 @@ static void deliver(copse__rank *rank, uint64_t chunks) {
     }
     if (rank->delivered == (rank->waited + 1) * engine->chunks_per_step)
         pthread_cond_broadcast(&rank->waiter);
-    if (rank->path == COPSE__PATH_MAPPED)
-        return; /* it fills no slots, and brings whole buckets home only */
-    copse__engine_retire(engine);
+}
+
+/* ---- copied ranks: chunk by chunk, through slots ---- */
+
+/* Gives the device the next chunk of a way: to its slot, or home from there. */
+static void move_chunk(copse__rank *rank, copse__flow *flow) {
+    copse__allreduce *engine = rank->engine;
+    const bool down = flow == &rank->mover.down;
+    const uint64_t q = flow->issued;
+    size_t bucket;
+    uint64_t chunk;
+    copse__part *part = part_of(rank, q, &bucket, &chunk);
+    const size_t bytes = copse__chunk_size(engine, bucket, chunk);
+    const copse__view view = {part->view.buffer,
+                              part->view.offset + chunk * engine->chunk_bytes, bytes};
+    char *slot = rank->slots + q % engine->slot_count * engine->chunk_bytes;
+    copse__fence *ready = part->ready, *done = NULL;
+    part->ready = NULL;
+    if (down && !part->contributes) {
+        done = ready; /* nothing to read, but the sum may not overwrite it earlier */
+    } else {
+        copse_error error = {0};
+        call_begin(rank, down ? COPSE__STAGE_DOWNLOAD : COPSE__STAGE_UPLOAD, q);
+        copse_status status =
+            down ? rank->backend->read(rank->device, COPSE__QUEUE_DOWNLOAD, slot, view,
+                                       bytes, ready, &done, &error)
+                 : rank->backend->write(rank->device, COPSE__QUEUE_UPLOAD, view, slot,
+                                        bytes, NULL, &done, &error);
+        if (status == COPSE_OK)
+            free_fence(rank, ready);
+        call_end(rank, status, &error);
+        if (status != COPSE_OK)
+            return;
+    }
+    flow->fences[q % engine->slot_count] = done;
+    flow->turns[q % engine->slot_count] = rank->mover.turn++;
+    flow->unflushed = true;
+    flow->issued++;
+}
+
+/* Whatever was enqueued runs while the mover waits. */
+static copse_status flush_both(copse__rank *rank, copse_error *error) {
+    copse__mover *mover = &rank->mover;
+    copse_status status = COPSE_OK;
+    if (mover->down.unflushed)
+        status = flush(rank, COPSE__QUEUE_DOWNLOAD, error);
+    if (status == COPSE_OK && mover->up.unflushed)
+        status = flush(rank, COPSE__QUEUE_UPLOAD, error);
+    mover->down.unflushed = mover->up.unflushed = false;
+    return status;
+}
+
+/* Waits for a way's oldest chunk in flight. False: it did not come. */
+static bool land_one(copse__rank *rank, copse__flow *flow) {
+    const bool down = flow == &rank->mover.down;
+    const uint64_t q = flow->landed;
+    copse__fence *fence = flow->fences[q % rank->engine->slot_count];
+    copse_error error = {0};
+    call_begin(rank, down ? COPSE__STAGE_DOWNLOAD : COPSE__STAGE_UPLOAD, q);
+    copse_status status = flush_both(rank, &error);
+    if (status == COPSE_OK)
+        status = take_fence(rank, fence, &error);
+    call_end(rank, status, &error);
+    if (status == COPSE_OK)
+        flow->landed++;
+    return status == COPSE_OK;
+}
+
+/* ---- mapped ranks: bucket by bucket ---- */
+
+static void lift_mapped(copse__rank *rank) {
+    copse__flow *flow = &rank->mover.down;
+    size_t index;
+    uint64_t chunk;
+    copse__part *part = part_of(rank, flow->issued, &index, &chunk);
+    copse__fence *ready = part->ready;
+    part->ready = NULL;
+    void *mapped = NULL;
+    copse_error error = {0};
+    const copse__view view = view_of(rank, index);
+    call_begin(rank, COPSE__STAGE_MAP, flow->issued);
+    copse_status status = rank->backend->map(&mapped, rank->device, COPSE__QUEUE_DOWNLOAD,
+                                             view, true, ready, &error);
+    if (status == COPSE_OK)
+        free_fence(rank, ready);
+    call_end(rank, status, &error);
+    part->mapped = mapped;
+    if (!may_move(rank))
+        return;
+    const uint64_t chunks = rank->engine->buckets[index].chunk_count;
+    flow->landed = flow->issued += chunks;
+    arrive(rank, chunks);
 }
 
 /* Unmaps and waits until the device has it. */
+static copse_status unmap(copse__rank *rank, copse__view view, void *mapped,
+                          copse_error *error) {
+    copse__fence *done = NULL;
+    copse_status status = rank->backend->unmap(rank->device, COPSE__QUEUE_UPLOAD, view,
+                                               mapped, &done, error);
+    if (status == COPSE_OK)
+        status = flush(rank, COPSE__QUEUE_UPLOAD, error);
+    return status == COPSE_OK ? take_fence(rank, done, error) : status;
+}
+
 static void lower_mapped(copse__rank *rank) {
-    copse__mover *mover = &rank->lowerer;
+    copse__flow *flow = &rank->mover.up;
     size_t index;
     uint64_t chunk;
-    copse__part *part = part_of(rank, mover->issued, &index, &chunk);
-    const copse__bucket *bucket = &rank->engine->buckets[index];
-    copse__view view = part->view;
-    view.bytes = bucket->bytes;
+    copse__part *part = part_of(rank, flow->issued, &index, &chunk);
     void *mapped = part->mapped;
-    copse__fence *done = NULL;
     copse_error error = {0};
-    call_begin(rank, mover, COPSE__STAGE_UNMAP, mover->issued);
-    copse_status status = rank->backend->unmap(rank->device, COPSE__QUEUE_UPLOAD, view,
-                                               mapped, &done, &error);
-    if (status == COPSE_OK)
-        status = flush(rank, COPSE__QUEUE_UPLOAD, &error);
-    if (status == COPSE_OK)
-        status = take_fence(rank, done, &error);
-    call_end(rank, mover, status, &error);
+    const copse__view view = view_of(rank, index);
+    call_begin(rank, COPSE__STAGE_UNMAP, flow->issued);
+    const copse_status status = unmap(rank, view, mapped, &error);
+    call_end(rank, status, &error);
     if (status != COPSE_OK)
         return;
     part->mapped = NULL;
     if (!may_move(rank))
         return;
-    mover->issued += bucket->chunk_count;
-    deliver(rank, bucket->chunk_count);
+    const uint64_t chunks = rank->engine->buckets[index].chunk_count;
+    flow->landed = flow->issued += chunks;
+    deliver(rank, chunks);
 }
 
-static void lower_copied(copse__rank *rank, flight *air) {
+/* ---- the thread ---- */
+
+static bool can_lift(copse__rank *rank) {
     copse__allreduce *engine = rank->engine;
-    copse__mover *mover = &rank->lowerer;
-    const uint64_t q = mover->issued;
+    if (engine->chunks_per_step == 0)
+        return false;
     size_t bucket;
     uint64_t chunk;
-    const copse__part *part = part_of(rank, q, &bucket, &chunk);
-    const size_t bytes = copse__chunk_size(engine, bucket, chunk);
-    const copse__view to = {part->view.buffer,
-                            part->view.offset + chunk * engine->chunk_bytes, bytes};
-    const char *slot =
-        engine->ranks[rank->source].slots + q % engine->slot_count * engine->chunk_bytes;
-    copse__fence *done = NULL;
-    copse_error error = {0};
-    call_begin(rank, mover, COPSE__STAGE_UPLOAD, q);
-    copse_status status = rank->backend->write(rank->device, COPSE__QUEUE_UPLOAD, to,
-                                               slot, bytes, NULL, &done, &error);
-    call_end(rank, mover, status, &error);
-    if (status != COPSE_OK)
-        return;
-    air->fences[q % engine->slot_count] = done;
-    air->end = q + 1;
-    air->unflushed = true;
-    mover->issued++;
+    const uint64_t q = rank->mover.down.issued;
+    /* A rank may submit the next step only when all of this one was delivered. */
+    if (q >= (rank->waited + 1) * engine->chunks_per_step ||
+        !part_of(rank, q, &bucket, &chunk)->filled)
+        return false;
+    return rank->path == COPSE__PATH_MAPPED ||
+           q < rank->mover.up.landed + engine->slot_count;
+}
+
+static bool can_lower(const copse__rank *rank) {
+    const copse__allreduce *engine = rank->engine;
+    const uint64_t q = rank->mover.up.issued;
+    if (q >= engine->summed)
+        return false;
+    return rank->path == COPSE__PATH_COPIED ||
+           copse__bucket_end(engine, q) <= engine->summed;
+}
+
+/* Does the next thing that is due; false where nothing is. Sums go home first: they free
+ * slots, and somebody may wait for them. */
+static bool go_on(copse__rank *rank) {
+    copse__mover *mover = &rank->mover;
+    const bool mapped = rank->path == COPSE__PATH_MAPPED;
+    copse__flow *oldest = oldest_flow(rank);
+    if (can_lower(rank)) {
+        if (mapped)
+            lower_mapped(rank);
+        else
+            move_chunk(rank, &mover->up);
+    } else if (can_lift(rank)) {
+        if (mapped)
+            lift_mapped(rank);
+        else
+            move_chunk(rank, &mover->down);
+    } else if (oldest != NULL) {
+        if (land_one(rank, oldest) && may_move(rank))
+            (oldest == &mover->down ? arrive : deliver)(rank, 1);
+    } else if (copse__engine_can_sum(rank->engine)) {
+        copse__engine_sum(rank->engine);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 /* Gives up the parts of a discarded attempt: unmapped, their fences freed. Nobody sums any
- * more and the lifter is parked. */
+ * more. */
 static void release_parts(copse__rank *rank) {
     copse__allreduce *engine = rank->engine;
     for (size_t b = 0; b < engine->bucket_count && copse__rank_lives(rank); b++) {
         copse__part *part = &rank->parts[b];
         if (!part->filled)
             continue;
-        copse__view view = part->view;
-        view.bytes = engine->buckets[b].bytes;
+        const copse__view view = view_of(rank, b);
         char *mapped = part->mapped;
         copse__fence *ready = part->ready;
         *part = (copse__part){.given = part->given};
         copse_error error = {0};
         copse_status status = COPSE_OK;
-        copse__fence *done = NULL;
-        call_begin(rank, &rank->lowerer, COPSE__STAGE_UNMAP,
-                   engine->buckets[b].first_chunk);
+        call_begin(rank, COPSE__STAGE_UNMAP, engine->buckets[b].first_chunk);
         if (mapped != NULL)
-            status = rank->backend->unmap(rank->device, COPSE__QUEUE_UPLOAD, view, mapped,
-                                          &done, &error);
-        if (status == COPSE_OK && mapped != NULL)
-            status = flush(rank, COPSE__QUEUE_UPLOAD, &error);
-        if (status == COPSE_OK)
-            status = take_fence(rank, done, &error);
+            status = unmap(rank, view, mapped, &error);
         if (status == COPSE_OK)
             free_fence(rank, ready);
-        call_end(rank, &rank->lowerer, status, &error);
+        call_end(rank, status, &error);
     }
 }
 
-/* ---- the threads ---- */
-
-void *copse__lifter_main(void *user) {
-    copse__rank *rank = user;
-    copse__allreduce *engine = rank->engine;
-    copse__mover *mover = &rank->lifter;
-    const bool mapped = rank->path == COPSE__PATH_MAPPED;
-    flight air = {0};
-    pthread_mutex_lock(&engine->lock);
-    air.fences = rank->lift_fences;
-    while (!must_leave(rank)) {
-        if (engine->failing) {
-            land_all(rank, mover, &air);
-            if (!must_leave(rank))
-                park(rank, mover, &rank->lowerer);
-        } else if (mapped && can_lower(rank)) {
-            lower_mapped(rank);
-        } else if (mapped && copse__engine_can_sum(engine)) {
-            copse__engine_sum(engine);
-        } else if (can_lift(rank)) {
-            if (mapped)
-                lift_mapped(rank);
-            else
-                lift_copied(rank, &air);
-        } else if (air.first < air.end) {
-            if (land_one(rank, mover, COPSE__STAGE_DOWNLOAD, COPSE__QUEUE_DOWNLOAD, &air))
-                arrive(rank, 1);
-        } else {
-            mover->idle = mapped;
-            pthread_cond_wait(&mover->wake, &engine->lock);
-            mover->idle = false;
-        }
-    }
-    land_all(rank, mover, &air);
-    pthread_cond_signal(&rank->lowerer.wake);
-    leave(rank, mover);
-    return NULL;
+/* The attempt is over: what is in flight lands, and once nobody sums any more the parts are
+ * given up, as far as the device lives. */
+static void settle(copse__rank *rank) {
+    copse__flow *flows[] = {&rank->mover.down, &rank->mover.up};
+    for (size_t i = 0; i < 2; i++)
+        while (in_flight(flows[i]) && copse__rank_lives(rank))
+            (void)land_one(rank, flows[i]); /* a failure ends the rank's life */
+    while (copse__rank_lives(rank) && rank->engine->summing > 0)
+        pthread_cond_wait(&rank->mover.wake, &rank->engine->lock);
+    release_parts(rank);
 }
 
-void *copse__lowerer_main(void *user) {
+/* Parks until the next attempt; whoever waits for that is told. */
+static void park(copse__rank *rank) {
+    copse__allreduce *engine = rank->engine;
+    const uint64_t attempt = engine->attempt;
+    rank->mover.parked = true;
+    pthread_cond_broadcast(&rank->waiter);
+    copse__engine_restart(engine);
+    while (engine->attempt == attempt && !must_leave(rank))
+        pthread_cond_wait(&rank->mover.wake, &engine->lock);
+}
+
+void *copse__mover_main(void *user) {
     copse__rank *rank = user;
     copse__allreduce *engine = rank->engine;
-    copse__mover *mover = &rank->lowerer;
-    flight air = {0};
     pthread_mutex_lock(&engine->lock);
-    air.fences = rank->lower_fences;
     while (!must_leave(rank)) {
         if (engine->failing) {
-            land_all(rank, mover, &air);
-            while (!must_leave(rank) && !(rank->lifter.parked && engine->summing == 0))
-                pthread_cond_wait(&mover->wake, &engine->lock);
+            settle(rank);
             if (!must_leave(rank))
-                release_parts(rank);
-            if (!must_leave(rank))
-                park(rank, mover, &rank->lifter);
-        } else if (rank->path == COPSE__PATH_COPIED && can_lower(rank)) {
-            lower_copied(rank, &air);
-        } else if (air.first < air.end) {
-            if (land_one(rank, mover, COPSE__STAGE_UPLOAD, COPSE__QUEUE_UPLOAD, &air))
-                deliver(rank, 1);
-        } else {
-            pthread_cond_wait(&mover->wake, &engine->lock);
+                park(rank);
+        } else if (!go_on(rank)) {
+            rank->mover.idle = true;
+            pthread_cond_wait(&rank->mover.wake, &engine->lock);
+            rank->mover.idle = false;
         }
     }
-    land_all(rank, mover, &air);
-    while (copse__rank_lives(rank) && !(rank->lifter.exited && engine->summing == 0))
-        pthread_cond_wait(&mover->wake, &engine->lock);
-    release_parts(rank); /* taken down in the middle of a step */
-    leave(rank, mover);
+    settle(rank); /* taken down in the middle of a step */
+    rank->mover.exited = true;
+    pthread_cond_broadcast(&engine->exits);
+    pthread_mutex_unlock(&engine->lock);
     return NULL;
 }

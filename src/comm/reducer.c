@@ -37,8 +37,7 @@ static void claim(copse__allreduce *engine, work *out) {
         char *at = rank->path == COPSE__PATH_MAPPED
                        ? part->mapped + chunk * engine->chunk_bytes
                        : rank->slots + out->q % engine->slot_count * engine->chunk_bytes;
-        if (rank->path == COPSE__PATH_MAPPED || rank->source == r)
-            out->targets[out->target_count++] = at;
+        out->targets[out->target_count++] = at;
         if (!part->contributes)
             continue;
         parts[out->source_count] = (copse__tree_range){r, 1};
@@ -85,11 +84,9 @@ static void advance(copse__allreduce *engine, uint64_t q) {
     const bool bucket_done = copse__bucket_end(engine, before) <= engine->summed;
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
-        if (rank->path == COPSE__PATH_COPIED) {
-            pthread_cond_signal(&rank->lowerer.wake);
-        } else if (bucket_done) {
-            rank->lifter.idle = false;
-            pthread_cond_signal(&rank->lifter.wake);
+        if (rank->path == COPSE__PATH_COPIED || bucket_done) {
+            rank->mover.idle = false;
+            pthread_cond_signal(&rank->mover.wake);
         }
     }
 }
@@ -112,7 +109,7 @@ void copse__engine_sum(copse__allreduce *engine) {
     }
     if ((engine->failing || engine->quit) && engine->summing == 0) {
         for (size_t r = 0; r < engine->rank_count; r++)
-            pthread_cond_signal(&engine->ranks[r].lowerer.wake);
+            pthread_cond_signal(&engine->ranks[r].mover.wake);
         copse__engine_restart(engine);
     }
 }
@@ -121,11 +118,11 @@ void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks) {
     uint64_t wanted = engine->sum_limit - engine->summing;
     wanted = chunks < wanted ? chunks : wanted;
     for (size_t r = 0; r < engine->rank_count && wanted > 0; r++) {
-        copse__mover *lifter = &engine->ranks[r].lifter;
-        if (!lifter->idle)
+        copse__mover *mover = &engine->ranks[r].mover;
+        if (!mover->idle)
             continue;
-        lifter->idle = false;
-        pthread_cond_signal(&lifter->wake);
+        mover->idle = false;
+        pthread_cond_signal(&mover->wake);
         wanted--;
     }
     for (; wanted > 0; wanted--)

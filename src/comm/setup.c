@@ -16,13 +16,13 @@
 #define LEAST_CHUNK ((size_t)256 << 10)
 #define MOST_CHUNK ((size_t)4 << 20)
 #define SMALLEST_CHUNK ((size_t)64 << 10) /* where memory is short */
-#define LEAST_SLOTS 4u
 #define MOST_SLOTS 8u
 
 /* With a latency of a, a rate of b and three stages, chunks of sqrt(a S b / 2) bytes make the
  * least of latency and of filling and draining the pipeline. About 30 us and 10 GB/s are
  * what threads and memory of current machines have; the optimum is flat. Slots of copied
- * ranks should stay in the last cache between download, sum and upload. */
+ * ranks should stay in the last cache between download, sum and upload, of which others use
+ * the other half. */
 static size_t choose_chunk(const copse__allreduce *engine, size_t largest) {
     size_t chunk = LEAST_CHUNK;
     while (chunk < MOST_CHUNK &&
@@ -30,7 +30,7 @@ static size_t choose_chunk(const copse__allreduce *engine, size_t largest) {
         chunk *= 2;
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     while (cache > 0 && chunk > LEAST_CHUNK &&
-           engine->rank_count * LEAST_SLOTS * chunk > (size_t)cache)
+           engine->rank_count * MOST_SLOTS * chunk > (size_t)cache / 2)
         chunk /= 2;
     return chunk;
 }
@@ -96,12 +96,14 @@ static copse_status open_rank(copse__allreduce *engine, size_t index,
     }
     COPSE__TRY(
         copse__calloc(&rank->parts, engine->bucket_count, sizeof *rank->parts, err), out);
-    COPSE__TRY(
-        copse__calloc(&rank->lift_fences, MOST_SLOTS, sizeof *rank->lift_fences, err),
-        out);
-    COPSE__TRY(
-        copse__calloc(&rank->lower_fences, MOST_SLOTS, sizeof *rank->lower_fences, err),
-        out);
+    copse__flow *flows[] = {&rank->mover.down, &rank->mover.up};
+    for (size_t i = 0; i < COPSE__COUNT(flows); i++) {
+        COPSE__TRY(
+            copse__calloc(&flows[i]->fences, MOST_SLOTS, sizeof(copse__fence *), err),
+            out);
+        COPSE__TRY(copse__calloc(&flows[i]->turns, MOST_SLOTS, sizeof(uint64_t), err),
+                   out);
+    }
 out:
     return status;
 }
@@ -214,11 +216,8 @@ static copse_status start_threads(copse__allreduce *engine, size_t reducers,
                    out);
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
-        COPSE__TRY(start(&rank->lifter.thread, &rank->lifter.started, copse__lifter_main,
+        COPSE__TRY(start(&rank->mover.thread, &rank->mover.started, copse__mover_main,
                          rank, err),
-                   out);
-        COPSE__TRY(start(&rank->lowerer.thread, &rank->lowerer.started,
-                         copse__lowerer_main, rank, err),
                    out);
     }
     COPSE__TRY(start(&engine->watchdog, &engine->watchdog_started, copse__watchdog_main,
@@ -239,8 +238,7 @@ static void init_locks(copse__allreduce *engine) {
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
         pthread_cond_init(&rank->waiter, &monotonic);
-        pthread_cond_init(&rank->lifter.wake, NULL);
-        pthread_cond_init(&rank->lowerer.wake, NULL);
+        pthread_cond_init(&rank->mover.wake, NULL);
     }
     pthread_condattr_destroy(&monotonic);
 }
@@ -283,17 +281,12 @@ copse_status copse__allreduce_new(copse__allreduce **out,
     for (size_t r = 0; r < engine->rank_count; r++)
         COPSE__TRY(open_rank(engine, r, options, err), out);
     COPSE__TRY(fit_slots(engine, err), out);
-    copse__engine_find_sources(engine);
     COPSE__TRY(start_threads(engine, reducers, err), out);
     *out = engine;
     return COPSE_OK;
 out:
     copse__allreduce_free(engine);
     return status;
-}
-
-static bool moving(const copse__mover *mover) {
-    return mover->started && !mover->exited;
 }
 
 /* Waits for the movers to leave: those of live ranks as long as a stall may last, those of
@@ -305,7 +298,7 @@ static bool movers_left(copse__allreduce *engine) {
         bool stuck = false;
         for (size_t r = 0; r < engine->rank_count; r++) {
             const copse__rank *rank = &engine->ranks[r];
-            if (!moving(&rank->lifter) && !moving(&rank->lowerer))
+            if (!rank->mover.started || rank->mover.exited)
                 continue;
             stuck = true;
             const uint64_t limit =
@@ -337,18 +330,19 @@ static bool finish_mover(copse__allreduce *engine, copse__mover *mover) {
 
 /* What a rank has of its own; of a lost device only what its driver cannot know. */
 static void close_rank(copse__rank *rank) {
-    if (copse__rank_lives(rank) && !rank->lent && rank->slot_buffer != NULL)
+    if (copse__rank_lives(rank) && rank->slot_buffer != NULL)
         rank->backend->buffer_free(rank->slot_buffer);
     free(rank->parts);
-    free(rank->lift_fences);
-    free(rank->lower_fences);
+    free(rank->mover.down.fences);
+    free(rank->mover.up.fences);
+    free(rank->mover.down.turns);
+    free(rank->mover.up.turns);
 }
 
 static void destroy(copse__allreduce *engine) {
     for (size_t r = 0; r < engine->rank_count; r++) {
         pthread_cond_destroy(&engine->ranks[r].waiter);
-        pthread_cond_destroy(&engine->ranks[r].lifter.wake);
-        pthread_cond_destroy(&engine->ranks[r].lowerer.wake);
+        pthread_cond_destroy(&engine->ranks[r].mover.wake);
     }
     pthread_mutex_destroy(&engine->lock);
     pthread_cond_destroy(&engine->work);
@@ -373,11 +367,8 @@ void copse__allreduce_free(copse__allreduce *engine) {
     if (engine->watchdog_started)
         pthread_join(engine->watchdog, NULL);
     for (size_t r = 0; r < engine->rank_count; r++) {
-        copse__rank *rank = &engine->ranks[r];
-        const bool lifter_left = finish_mover(engine, &rank->lifter);
-        const bool lowerer_left = finish_mover(engine, &rank->lowerer);
-        if (lifter_left && lowerer_left)
-            close_rank(rank);
+        if (finish_mover(engine, &engine->ranks[r].mover))
+            close_rank(&engine->ranks[r]);
     }
     if (all_left)
         destroy(engine);

@@ -69,14 +69,10 @@ static void stalled(copse__allreduce *engine, copse__rank *rank, copse__stage st
 }
 
 static void look_at(copse__allreduce *engine, copse__rank *rank, uint64_t now) {
-    copse__mover *movers[] = {&rank->lifter, &rank->lowerer};
-    for (size_t i = 0; i < 2; i++) {
-        copse__mover *mover = movers[i];
-        if (copse__rank_lives(rank) && mover->stage != COPSE__STAGE_IDLE &&
-            now > mover->since)
-            stalled(engine, rank, mover->stage, mover->q, now - mover->since,
-                    &mover->warned);
-    }
+    copse__mover *mover = &rank->mover;
+    if (copse__rank_lives(rank) && mover->stage != COPSE__STAGE_IDLE &&
+        now > mover->since)
+        stalled(engine, rank, mover->stage, mover->q, now - mover->since, &mover->warned);
     uint64_t since;
     if (copse__rank_lives(rank) && !engine->failing && owes_part(engine, rank, &since) &&
         now > since)
