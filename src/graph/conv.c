@@ -28,12 +28,12 @@ copse_status copse__gradient_conv2d(copse__backward *pass, const copse__node *no
     copse__tensor_id x = node->inputs[0], w = node->inputs[1], bias = node->inputs[2];
     copse__attrs attrs = {.window = node->attrs.window};
     copse_status status = COPSE_OK;
-    if (bias != COPSE__NO_TENSOR && copse__wants(pass, bias))
-        status = copse__gradient_node(pass, "grad_bias", COPSE__OP_BIAS_GRAD, &dy, NULL,
-                                      bias, err);
-    if (status == COPSE_OK && copse__wants(pass, w))
+    if (copse__wants(pass, w))
         status = copse__gradient_node(pass, "grad_filter", COPSE__OP_CONV2D_GRAD_FILTER,
                                       (const copse__tensor_id[]){x, dy}, &attrs, w, err);
+    if (status == COPSE_OK && bias != COPSE__NO_TENSOR && copse__wants(pass, bias))
+        status = copse__gradient_node(pass, "grad_bias", COPSE__OP_BIAS_GRAD, &dy, NULL,
+                                      bias, err);
     if (status == COPSE_OK && copse__wants(pass, x))
         status = copse__gradient_node(pass, "grad_input", COPSE__OP_CONV2D_GRAD_INPUT,
                                       (const copse__tensor_id[]){dy, w}, &attrs, x, err);

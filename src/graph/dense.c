@@ -21,12 +21,12 @@ copse_status copse__gradient_dense(copse__backward *pass, const copse__node *nod
     (void)index;
     copse__tensor_id x = node->inputs[0], w = node->inputs[1], bias = node->inputs[2];
     copse_status status = COPSE_OK;
-    if (bias != COPSE__NO_TENSOR && copse__wants(pass, bias))
-        status = copse__gradient_node(pass, "grad_bias", COPSE__OP_BIAS_GRAD, &dy, NULL,
-                                      bias, err);
-    if (status == COPSE_OK && copse__wants(pass, w))
+    if (copse__wants(pass, w))
         status = copse__gradient_node(pass, "grad_weight", COPSE__OP_DENSE_GRAD_WEIGHT,
                                       (const copse__tensor_id[]){x, dy}, NULL, w, err);
+    if (status == COPSE_OK && bias != COPSE__NO_TENSOR && copse__wants(pass, bias))
+        status = copse__gradient_node(pass, "grad_bias", COPSE__OP_BIAS_GRAD, &dy, NULL,
+                                      bias, err);
     if (status == COPSE_OK && copse__wants(pass, x))
         status = copse__gradient_node(pass, "grad_input", COPSE__OP_DENSE_GRAD_INPUT,
                                       (const copse__tensor_id[]){dy, w}, NULL, x, err);

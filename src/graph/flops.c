@@ -16,8 +16,8 @@ static double convolution(const copse__graph *graph, copse__tensor_id pixels,
            elements(graph, filter, extents);
 }
 
-static double window_places(const copse__node *node) {
-    return (double)node->attrs.window.kernel_h * (double)node->attrs.window.kernel_w;
+static double places(const copse__window *window) {
+    return (double)window->kernel_h * (double)window->kernel_w;
 }
 
 double copse__node_flops(const copse__graph *graph, const copse__node *node,
@@ -36,11 +36,18 @@ double copse__node_flops(const copse__graph *graph, const copse__node *node,
         return convolution(graph, in[0], in[1], extents);
     case COPSE__OP_CONV2D_GRAD_FILTER:
         return convolution(graph, in[1], out[0], extents);
+    /* As if every window's pixels were computed, and none twice. */
+    case COPSE__OP_CONV2D_MAX_POOL:
+        return convolution(graph, out[0], in[1], extents) * places(&node->attrs.pool);
+    case COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT:
+        return convolution(graph, in[0], in[2], extents) * places(&node->attrs.pool);
+    case COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER:
+        return convolution(graph, in[1], out[0], extents) * places(&node->attrs.pool);
     case COPSE__OP_MAX_POOL2D:
     case COPSE__OP_AVG_POOL2D:
-        return elements(graph, out[0], extents) * window_places(node);
+        return elements(graph, out[0], extents) * places(&node->attrs.window);
     case COPSE__OP_AVG_POOL2D_GRAD:
-        return elements(graph, in[0], extents) * window_places(node);
+        return elements(graph, in[0], extents) * places(&node->attrs.window);
     default: {
         /* Elementwise, or a reduction that reads each element once. */
         double read = elements(graph, in[0], extents);

@@ -23,8 +23,10 @@ void copse__graph_free(copse__graph *graph) {
         return;
     for (size_t i = 0; i < graph->tensor_count; i++)
         free(graph->tensors[i].name);
-    for (size_t i = 0; i < graph->node_count; i++)
+    for (size_t i = 0; i < graph->node_count; i++) {
         free(graph->nodes[i].name);
+        free(graph->nodes[i].absorbed);
+    }
     for (size_t i = 0; i < graph->layer_count; i++) {
         free(graph->layers[i].name);
         free(graph->layers[i].kind);
@@ -162,6 +164,7 @@ copse_status copse__graph_node(copse__graph *graph, const copse__node *node,
     if (status != COPSE_OK)
         return status;
     copse__node copy = *node;
+    copy.absorbed = NULL;
     for (size_t i = node->input_count; i < COPSE__MAX_INPUTS; i++)
         copy.inputs[i] = COPSE__NO_TENSOR;
     for (size_t i = node->output_count; i < COPSE__MAX_OUTPUTS; i++)

@@ -63,7 +63,8 @@ typedef struct copse__tensor {
 #define COPSE__MAX_OUTPUTS 4
 
 typedef struct copse__node {
-    char *name; /* the layer's, with "/grad_…" for a backward node */
+    char *name;     /* the layer's, with "/grad_…" for a backward node */
+    char *absorbed; /* names of the nodes that became part of it; NULL: none */
     copse__op op;
     uint32_t call; /* unique in the model and equal in its training and inference graphs:
                       part of a random number's key */

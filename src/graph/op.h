@@ -23,6 +23,13 @@
  *                     act(sum_{r,s,c} x[n, p*stride+r*dilation-pad, …, c] w[r,s,c,f] + b)
  * CONV2D_GRAD_INPUT   dy[N,P,Q,F], w                -> dx[N,H,W,C]
  * CONV2D_GRAD_FILTER  x, dy                         -> dw[R,S,C,F]
+ * CONV2D_MAX_POOL     x[N,H,W,C], w[R,S,C,F], b[F]? -> y[N,P,Q,F], index[N,P,Q,F]? =
+ *                     MAX_POOL2D, with the window attrs.pool, of CONV2D's result. Pooling
+ *                     has no padding; only the pixels that its windows see are computed
+ * CONV2D_MAX_POOL_GRAD_INPUT dy[N,P,Q,F], index, w  -> dx[N,H,W,C] = CONV2D_GRAD_INPUT of
+ *                     MAX_POOL2D_GRAD of dy and index
+ * CONV2D_MAX_POOL_GRAD_FILTER x, dy[N,P,Q,F], index -> dw[R,S,C,F] = CONV2D_GRAD_FILTER of
+ *                     the same, db[F]? = BIAS_GRAD of dy
  * MAX_POOL2D          x[N,H,W,C]                    -> y[N,P,Q,C], index[N,P,Q,C]?
  *                     index (u8; i32 where the window has more than 255 places): r*S+s of
  *                     the first largest value in row-major order; padding never wins; a NaN
@@ -90,6 +97,9 @@
     X(CONV2D, "conv2d")                                                                  \
     X(CONV2D_GRAD_INPUT, "conv2d_grad_input")                                            \
     X(CONV2D_GRAD_FILTER, "conv2d_grad_filter")                                          \
+    X(CONV2D_MAX_POOL, "conv2d_max_pool")                                                \
+    X(CONV2D_MAX_POOL_GRAD_INPUT, "conv2d_max_pool_grad_input")                          \
+    X(CONV2D_MAX_POOL_GRAD_FILTER, "conv2d_max_pool_grad_filter")                        \
     X(MAX_POOL2D, "max_pool2d")                                                          \
     X(MAX_POOL2D_GRAD, "max_pool2d_grad")                                                \
     X(AVG_POOL2D, "avg_pool2d")                                                          \
@@ -160,7 +170,9 @@ typedef struct copse__window {
 } copse__window;
 
 typedef struct copse__attrs {
-    copse__activation act; /* DENSE, CONV2D (epilogue), ACTIVATION, ACTIVATION_GRAD */
+    copse__activation act; /* DENSE, CONV2D, CONV2D_MAX_POOL (epilogue), ACTIVATION,
+                              ACTIVATION_GRAD */
+    copse__window pool;    /* CONV2D_MAX_POOL*: pads are 0 */
     union {
         copse__window window; /* CONV2D*, *_POOL2D* */
         struct {

@@ -2,12 +2,19 @@
 #ifndef COPSE_PLAN_FUSE_H
 #define COPSE_PLAN_FUSE_H
 
+#include "backend/backend.h"
 #include "graph/graph.h"
 
-/* Rewrites a graph so that fewer nodes pass over memory, without changing a value:
+/* Rewrites a graph so that fewer nodes pass over memory on this device, without changing what it
+ * computes beyond the rounding of sums:
  *  - an ACTIVATION that alone reads what a DENSE or CONV2D computes becomes that node's epilogue;
- *    in a training graph only where its gradient needs the activation's output alone (not gelu).
- * Nodes that became part of another are removed. Returns how many. */
-size_t copse__fuse(copse__graph *graph);
+ *    in a training graph only where its gradient needs the activation's output alone (not gelu);
+ *  - a MAX_POOL2D that alone reads a CONV2D (its gradients aside) becomes part of it, and the
+ *    convolution's gradients read the pooled gradient: the map between the two is never written.
+ *    Where the device runs all of the CONV2D_MAX_POOL nodes that this needs.
+ * The order in which gradients are finished stays. A node keeps the names of those that became part
+ * of it (copse__node.absorbed). fused (may be NULL): how many nodes are gone. */
+copse_status copse__fuse(copse__graph *graph, copse__device *device, size_t *fused,
+                         copse_error *err);
 
 #endif

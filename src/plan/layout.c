@@ -94,7 +94,6 @@ copse_status copse__layout_new(copse__layout **out, const copse__graph *graph,
             .elements = elements,
         };
         bucket->elements += bytes / sizeof(float);
-        bucket->ready_node = finishes[i].node;
         base += bytes / sizeof(float);
     }
     free(finishes);

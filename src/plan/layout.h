@@ -18,9 +18,8 @@ typedef struct copse__parameter_place {
 } copse__parameter_place;
 
 typedef struct copse__bucket {
-    size_t elements;   /* with padding */
-    size_t base;       /* of its first element in the model's flat parameters */
-    size_t ready_node; /* all of its gradients are written once this node has run */
+    size_t elements; /* with padding */
+    size_t base;     /* of its first element in the model's flat parameters */
 } copse__bucket;
 
 typedef struct copse__layout {

@@ -270,6 +270,22 @@ static void fill_placements(planner *p) {
     }
 }
 
+/* Devices may have fused the same graph differently: each finds its own nodes. */
+static void find_ready(planner *p) {
+    const copse__graph *graph = p->graph;
+    for (size_t b = 0; b < p->layout->bucket_count; b++)
+        p->plan->bucket_ready[b] = graph->forward_count;
+    for (size_t n = 0; n < graph->node_count; n++)
+        for (size_t o = 0; o < graph->nodes[n].output_count; o++) {
+            copse__tensor_id id = graph->nodes[n].outputs[o];
+            if (id == COPSE__NO_TENSOR)
+                continue;
+            const copse__tensor *tensor = &graph->tensors[graph->tensors[id].storage];
+            if (tensor->role == COPSE__ROLE_GRADIENT)
+                p->plan->bucket_ready[p->layout->places[tensor->index].bucket] = n;
+        }
+}
+
 copse_status copse__plan_new(copse__plan **out, const copse__graph *graph,
                              const copse__layout *layout, copse__device *device,
                              copse_error *err) {
@@ -287,6 +303,9 @@ copse_status copse__plan_new(copse__plan **out, const copse__graph *graph,
     COPSE__TRY(copse__calloc(&p.plan->workspaces, graph->node_count,
                              sizeof *p.plan->workspaces, err),
                out);
+    COPSE__TRY(copse__calloc(&p.plan->bucket_ready, layout->bucket_count,
+                             sizeof *p.plan->bucket_ready, err),
+               out);
     COPSE__TRY(copse__calloc(&p.allocation_of, graph->tensor_count,
                              sizeof *p.allocation_of, err),
                out);
@@ -296,6 +315,7 @@ copse_status copse__plan_new(copse__plan **out, const copse__graph *graph,
         COPSE__TRY(collect_node(&p, n), out);
     COPSE__TRY(place_arena(&p), out);
     fill_placements(&p);
+    find_ready(&p);
     *out = p.plan;
     p.plan = NULL;
 out:
@@ -311,6 +331,7 @@ void copse__plan_free(copse__plan *plan) {
         return;
     free(plan->tensors);
     free(plan->workspaces);
+    free(plan->bucket_ready);
     free(plan->block_bytes);
     free(plan);
 }

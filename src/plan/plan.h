@@ -29,7 +29,9 @@ typedef struct copse__placement {
 typedef struct copse__plan {
     copse__placement *tensors;    /* by tensor id; a view has its storage's place */
     copse__placement *workspaces; /* by node; bytes 0 where none is needed */
-    size_t *block_bytes;          /* of the arena's blocks, each one allocation */
+    size_t *
+        bucket_ready; /* by bucket of the layout: its gradients are written once this node has run */
+    size_t *block_bytes; /* of the arena's blocks, each one allocation */
     size_t block_count;
     size_t state_bytes, stats_bytes, input_bytes, label_bytes, metric_bytes;
     size_t unshared_bytes; /* what the arena would take if no two tensors shared memory */

@@ -12,11 +12,7 @@ static copse_status build(copse__graph **out, const copse__network *network,
     copse__model_options options = network->options;
     options.max_batch = copse__max_size(max_rows, 1);
     options.training = training;
-    copse_status status =
-        copse__model_build(out, network->layers, network->layer_count, &options, err);
-    if (status == COPSE_OK)
-        copse__fuse(*out);
-    return status;
+    return copse__model_build(out, network->layers, network->layer_count, &options, err);
 }
 
 static copse_status build_graphs(copse__replica *r, const copse__network *network,
@@ -29,6 +25,14 @@ static copse_status build_graphs(copse__replica *r, const copse__network *networ
     return status;
 }
 
+/* What is fused depends on what the device can run. */
+static copse_status fuse_graphs(copse__replica *r, copse_error *err) {
+    copse_status status = COPSE_OK;
+    if (r->train_graph)
+        status = copse__fuse(r->train_graph, r->device, NULL, err);
+    return status == COPSE_OK ? copse__fuse(r->eval_graph, r->device, NULL, err) : status;
+}
+
 copse_status copse__replica_open(copse__replica *r, size_t rank,
                                  const copse__device_choice *choice,
                                  const copse__device_options *device_options,
@@ -38,6 +42,7 @@ copse_status copse__replica_open(copse__replica *r, size_t rank,
     *r = (copse__replica){.rank = rank, .sizes = sizes};
     COPSE__TRY(build_graphs(r, network, training, err), fail);
     COPSE__TRY(copse__device_open(&r->device, choice, device_options, err), fail);
+    COPSE__TRY(fuse_graphs(r, err), fail);
     return COPSE_OK;
 fail:
     copse__replica_close(r);
@@ -274,6 +279,8 @@ copse_status copse__replica_resize(copse__replica *r, const copse__network *netw
         return COPSE_OK;
     copse__replica planned = {.rank = r->rank, .device = r->device, .sizes = sizes};
     copse_status status = build_graphs(&planned, network, r->train_graph != NULL, err);
+    if (status == COPSE_OK)
+        status = fuse_graphs(&planned, err);
     if (status == COPSE_OK)
         status = copse__replica_plan(&planned, r->layout, optimizer, err);
     if (status != COPSE_OK) {

@@ -189,7 +189,7 @@ static copse_status run_and_submit(const walk *w, copse__step *step, copse_error
     if (w->count > 0)
         extents = micro_extents(w, w->count - 1);
     for (size_t b = 0; b < r->layout->bucket_count; b++) {
-        size_t ready = copse__min_size(r->layout->buckets[b].ready_node + 1, end);
+        size_t ready = copse__min_size(r->train_plan->bucket_ready[b] + 1, end);
         if (w->count > 0)
             COPSE__TRY(copse__program_run(w->program, *w->slot, at, ready, &extents, err),
                        out);

@@ -10,7 +10,6 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "plan/fuse.h"
 #include "train/augment.h"
 #include "train/trainer_private.h"
 
@@ -76,11 +75,8 @@ copse_status copse__trainer_build_graph(copse__graph **out, const copse__config 
         return status;
     network.options.max_batch = max_batch;
     network.options.training = training;
-    status = copse__model_build(out, network.layers, network.layer_count,
-                                &network.options, err);
-    if (status == COPSE_OK)
-        copse__fuse(*out);
-    return status;
+    return copse__model_build(out, network.layers, network.layer_count, &network.options,
+                              err);
 }
 
 /* ---- Opening --------------------------------------------------------------------------- */

@@ -56,7 +56,7 @@ static void build(copse__graph **out, const network *net, bool training) {
     options.max_batch = PLANNED;
     options.training = training;
     ASSERT_OK(copse__model_build(out, layers, COPSE__COUNT(layers), &options, &error));
-    copse__fuse(*out);
+    ASSERT_OK(copse__fuse(*out, test_device, NULL, &error));
 }
 
 static size_t parameter_elements(const model *m, size_t p) {

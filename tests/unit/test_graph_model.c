@@ -93,17 +93,17 @@ START_TEST(test_model_cifar_makes_just_these_nodes) {
         "activation: dense/linear -> dense\n"
         "dense: dense dense_1/kernel dense_1/bias -> dense_1\n"
         "cross_entropy: dense_1 loss/label -> loss/metrics dense_1/grad\n"
-        "bias_grad: dense_1/grad -> dense_1/bias/grad\n"
         "dense_grad_weight: dense dense_1/grad -> dense_1/kernel/grad\n"
+        "bias_grad: dense_1/grad -> dense_1/bias/grad\n"
         "dense_grad_input: dense_1/grad dense_1/kernel -> dense/grad\n"
         "activation_grad: dense dense/grad -> dense/linear/grad\n"
-        "bias_grad: dense/linear/grad -> dense/bias/grad\n"
         "dense_grad_weight: flatten dense/linear/grad -> dense/kernel/grad\n"
+        "bias_grad: dense/linear/grad -> dense/bias/grad\n"
         "dense_grad_input: dense/linear/grad dense/kernel -> flatten/grad\n"
         "max_pool2d_grad: max_pooling2d/grad max_pooling2d/index -> conv2d/grad\n"
         "activation_grad: conv2d conv2d/grad -> conv2d/linear/grad\n"
-        "bias_grad: conv2d/linear/grad -> conv2d/bias/grad\n"
-        "conv2d_grad_filter: input/cast conv2d/linear/grad -> conv2d/kernel/grad\n");
+        "conv2d_grad_filter: input/cast conv2d/linear/grad -> conv2d/kernel/grad\n"
+        "bias_grad: conv2d/linear/grad -> conv2d/bias/grad\n");
     copse__text_free(&text);
     copse__graph_free(graph);
 }

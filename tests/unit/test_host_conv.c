@@ -180,10 +180,115 @@ START_TEST(test_conv2d_padding_is_not_multiplied) {
 }
 END_TEST
 
+/* Images, sides, channels, filters; window; the map's sides; pooling; the pooled map's sides. */
+static const struct {
+    size_t n, h, w, c, f;
+    copse__window win;
+    size_t p, q;
+    copse__window pool;
+    size_t pp, pq;
+} pooled[] = {
+    {2, 8, 7, 2, 3, {3, 3, 1, 1, 1, 1, 0, 0}, 6, 5, {2, 2, 2, 2, 1, 1, 0, 0}, 3, 2},
+    {2, 9, 9, 3, 4, {3, 3, 1, 1, 1, 1, 1, 1}, 9, 9, {3, 3, 2, 2, 1, 1, 0, 0}, 4, 4},
+    {1, 9, 8, 1, 5, {3, 3, 2, 2, 1, 1, 1, 0}, 5, 4, {2, 3, 1, 1, 2, 1, 0, 0}, 3, 2},
+};
+
+static void run_two(copse__device *device, const copse__node_spec *first,
+                    const copse__node_spec *second, size_t n, const void *in[8],
+                    float *between, const void *in_second[8], void *out[4]) {
+    copse_error error = {0};
+    ASSERT_OK(run_op(device, first, n, NULL, in, (void *[4]){between}, &error));
+    ASSERT_OK(run_op(device, second, n, NULL, in_second, out, &error));
+}
+
+/* Each fused operation has the bits of the two that it is made of. */
+START_TEST(test_conv2d_max_pool_is_both_operations) {
+    copse__device *device = open_host(1);
+    for (size_t i = 0; i < sizeof pooled / sizeof pooled[0]; i++) {
+        size_t n = pooled[i].n, c = pooled[i].c, f = pooled[i].f;
+        const copse__window win = pooled[i].win, pool = pooled[i].pool;
+        copse__node_operand image = BATCHED(COPSE_F32, n, pooled[i].h, pooled[i].w, c);
+        copse__node_operand map = BATCHED(COPSE_F32, n, pooled[i].p, pooled[i].q, f);
+        copse__node_operand y = BATCHED(COPSE_F32, n, pooled[i].pp, pooled[i].pq, f);
+        copse__node_operand index = BATCHED(COPSE_U8, n, pooled[i].pp, pooled[i].pq, f);
+        copse__node_operand filter = FIXED(COPSE_F32, win.kernel_h, win.kernel_w, c, f);
+        copse__node_operand bias = FIXED(COPSE_F32, f);
+        enum { MOST = 2 * 9 * 9 * 5 };
+        float x[MOST], w[MOST], b[8], dy[MOST], between[MOST], got[MOST], want[MOST];
+        float got_bias[8], want_bias[8];
+        uint8_t got_index[MOST], want_index[MOST];
+        fill_uniform(x, MOST, 1, -1, 1);
+        fill_uniform(w, MOST, 2, -1, 1);
+        fill_uniform(b, 8, 3, -1, 1);
+        fill_uniform(dy, MOST, 4, -1, 1);
+        size_t y_count = n * pooled[i].pp * pooled[i].pq * f;
+        copse_error error = {0};
+
+        copse__node_spec conv = {.op = COPSE__OP_CONV2D,
+                                 .attrs = {.act = COPSE__ACT_RELU, .window = win},
+                                 .in = {image, filter, bias},
+                                 .out = {map}};
+        copse__node_spec max = {.op = COPSE__OP_MAX_POOL2D,
+                                .attrs = {.window = pool},
+                                .in = {map},
+                                .out = {y, index}};
+        copse__node_spec both = {
+            .op = COPSE__OP_CONV2D_MAX_POOL,
+            .attrs = {.act = COPSE__ACT_RELU, .window = win, .pool = pool},
+            .in = {image, filter, bias},
+            .out = {y, index}};
+        run_two(device, &conv, &max, n, (const void *[8]){x, w, b}, between,
+                (const void *[8]){between}, (void *[4]){want, want_index});
+        ASSERT_OK(run_op(device, &both, n, NULL, (const void *[8]){x, w, b},
+                         (void *[4]){got, got_index}, &error));
+        ck_assert_mem_eq(got, want, y_count * sizeof *got);
+        ck_assert_mem_eq(got_index, want_index, y_count);
+
+        copse__node_spec unpool = {.op = COPSE__OP_MAX_POOL2D_GRAD,
+                                   .attrs = {.window = pool},
+                                   .in = {y, index},
+                                   .out = {map}};
+        copse__node_spec input = {.op = COPSE__OP_CONV2D_GRAD_INPUT,
+                                  .attrs = {.window = win},
+                                  .in = {map, filter},
+                                  .out = {image}};
+        both = (copse__node_spec){.op = COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT,
+                                  .attrs = {.window = win, .pool = pool},
+                                  .in = {y, index, filter},
+                                  .out = {image}};
+        run_two(device, &unpool, &input, n, (const void *[8]){dy, want_index}, between,
+                (const void *[8]){between, w}, (void *[4]){want});
+        ASSERT_OK(run_op(device, &both, n, NULL, (const void *[8]){dy, want_index, w},
+                         (void *[4]){got}, &error));
+        ck_assert_mem_eq(got, want, n * pooled[i].h * pooled[i].w * c * sizeof *got);
+
+        copse__node_spec correlate = {.op = COPSE__OP_CONV2D_GRAD_FILTER,
+                                      .attrs = {.window = win},
+                                      .in = {image, map},
+                                      .out = {filter}};
+        copse__node_spec sum = {.op = COPSE__OP_BIAS_GRAD, .in = {y}, .out = {bias}};
+        both = (copse__node_spec){.op = COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER,
+                                  .attrs = {.window = win, .pool = pool},
+                                  .in = {image, y, index},
+                                  .out = {filter, bias}};
+        ASSERT_OK(run_op(device, &correlate, n, NULL, (const void *[8]){x, between},
+                         (void *[4]){want}, &error));
+        ASSERT_OK(run_op(device, &sum, n, NULL, (const void *[8]){dy},
+                         (void *[4]){want_bias}, &error));
+        ASSERT_OK(run_op(device, &both, n, NULL, (const void *[8]){x, dy, want_index},
+                         (void *[4]){got, got_bias}, &error));
+        ck_assert_mem_eq(got, want, win.kernel_h * win.kernel_w * c * f * sizeof *got);
+        ck_assert_mem_eq(got_bias, want_bias, f * sizeof *got_bias);
+    }
+    copse__device_close(device);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("host_conv");
     ADD_TEST(suite, test_conv2d_shapes_match_double_loops);
     ADD_TEST(suite, test_conv2d_gradients_match_central_differences);
     ADD_TEST(suite, test_conv2d_padding_is_not_multiplied);
+    ADD_TEST(suite, test_conv2d_max_pool_is_both_operations);
     return run_suite(suite);
 }

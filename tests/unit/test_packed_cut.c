@@ -62,8 +62,21 @@ START_TEST(test_gemm_cut_of_k_is_independent_of_rows) {
 END_TEST
 
 static copse__conv_size same_3x3(size_t images, size_t side, size_t c, size_t f) {
-    return (copse__conv_size){images, side, side, c, side, side, f, 3,
-                              3,      1,    1,    1, 1,    1,    1};
+    return (copse__conv_size){.images = images,
+                              .h = side,
+                              .w = side,
+                              .c = c,
+                              .p = side,
+                              .q = side,
+                              .f = f,
+                              .kernel_h = 3,
+                              .kernel_w = 3,
+                              .stride_h = 1,
+                              .stride_w = 1,
+                              .dilation_h = 1,
+                              .dilation_w = 1,
+                              .pad_top = 1,
+                              .pad_left = 1};
 }
 
 static void check_cut(const copse__packed_sizes *s, const copse__conv_cut *cut,
@@ -108,6 +121,35 @@ START_TEST(test_conv_cut_fits_and_covers) {
 }
 END_TEST
 
+/* Whole windows in every block; forward with all channels at once. */
+START_TEST(test_conv_cut_of_a_pooled_map_is_even) {
+    static const size_t layers[][4] = {
+        {256, 32, 3, 32}, {8, 56, 64, 64}, {3, 6, 200, 64}};
+    for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++)
+        for (int pass = COPSE__CONV_FORWARD; pass <= COPSE__CONV_GRAD_FILTER; pass++) {
+            copse__packed_sizes s = usual();
+            copse__conv_size z =
+                same_3x3(layers[i][0], layers[i][1], layers[i][2], layers[i][3]);
+            copse__conv_cut cut;
+            z.pooled = true;
+            ck_assert(copse__conv_cut_at(&cut, &s, (copse__conv_pass)pass, &z, 2, 8));
+            check_cut(&s, &cut, (copse__conv_pass)pass, &z);
+            if (pass == COPSE__CONV_GRAD_INPUT)
+                continue;
+            ck_assert_int_eq(cut.shape.block_rows % 2, 0);
+            ck_assert_int_eq(cut.shape.block_columns % 2, 0);
+            if (pass == COPSE__CONV_FORWARD)
+                ck_assert_int_eq(cut.shape.channels, cut.shape.source_c);
+        }
+    copse__packed_sizes s = usual();
+    copse__conv_cut cut;
+    copse__conv_size deep = same_3x3(1, 8, 4000, 8), odd = same_3x3(1, 9, 3, 8);
+    deep.pooled = odd.pooled = true;
+    ck_assert(!copse__conv_cut_at(&cut, &s, COPSE__CONV_FORWARD, &deep, 2, 8));
+    ck_assert(!copse__conv_cut_at(&cut, &s, COPSE__CONV_FORWARD, &odd, 2, 8));
+}
+END_TEST
+
 START_TEST(test_conv_cut_refuses_what_does_not_fit) {
     copse__packed_sizes s = usual();
     copse__conv_cut cut;
@@ -139,6 +181,7 @@ int main(void) {
     ADD_TEST(suite, test_gemm_cut_covers_and_keeps_parts);
     ADD_TEST(suite, test_gemm_cut_of_k_is_independent_of_rows);
     ADD_TEST(suite, test_conv_cut_fits_and_covers);
+    ADD_TEST(suite, test_conv_cut_of_a_pooled_map_is_even);
     ADD_TEST(suite, test_conv_cut_refuses_what_does_not_fit);
     ADD_TEST(suite, test_conv_cut_without_images_has_nothing_to_do);
     return run_suite(suite);

@@ -7,6 +7,7 @@
 #include "plan/fuse.h"
 #include "plan/plan.h"
 #include "plan/program.h"
+#include "support/layers.h"
 
 static copse_error error;
 
@@ -68,17 +69,68 @@ static size_t count_op(const copse__graph *graph, copse__op op) {
     return found;
 }
 
-START_TEST(test_fuse_activations_become_epilogues) {
+static copse__device *open_host(void) {
+    copse__device_choice choice = {
+        .api = COPSE__API_HOST, .part_count = 1, .label = "host"};
+    copse__device *device;
+    ASSERT_OK(copse__device_open(&device, &choice, &(copse__device_options){0}, &error));
+    return device;
+}
+
+static size_t fuse(copse__graph *graph) {
+    copse__device *device = open_host();
+    size_t fused;
+    ASSERT_OK(copse__fuse(graph, device, &fused, &error));
+    copse__device_close(device);
+    return fused;
+}
+
+/* The pooled map alone is written; the gradients read it and the pooled gradient. */
+START_TEST(test_fuse_convolution_takes_activation_and_pooling) {
     copse__graph *graph = build(cnn, 6, 4, true);
-    ck_assert_uint_eq(count_op(graph, COPSE__OP_ACTIVATION), 2);
+    copse__text text = {0};
     size_t forward = graph->forward_count;
-    ck_assert_uint_eq(copse__fuse(graph), 2);
-    ck_assert_uint_eq(count_op(graph, COPSE__OP_ACTIVATION), 0);
-    ck_assert_uint_eq(count_op(graph, COPSE__OP_ACTIVATION_GRAD), 2);
-    ck_assert_uint_eq(graph->forward_count, forward - 2);
+    ck_assert_uint_eq(fuse(graph), 5);
+    ck_assert_uint_eq(graph->forward_count, forward - 3);
+    list_nodes(graph, 0, &text);
+    ck_assert_str_eq(
+        text.data,
+        "cast: input -> input/cast\n"
+        "conv2d_max_pool: input/cast conv2d/kernel conv2d/bias -> max_pooling2d "
+        "max_pooling2d/index\n"
+        "dropout: max_pooling2d -> dropout\n"
+        "dense: flatten dense/kernel dense/bias -> dense\n"
+        "dense: dense dense_1/kernel dense_1/bias -> dense_1\n"
+        "cross_entropy: dense_1 loss/label -> loss/metrics dense_1/grad\n"
+        "dense_grad_weight: dense dense_1/grad -> dense_1/kernel/grad\n"
+        "bias_grad: dense_1/grad -> dense_1/bias/grad\n"
+        "dense_grad_input: dense_1/grad dense_1/kernel -> dense/grad\n"
+        "activation_grad: dense dense/grad -> dense/linear/grad\n"
+        "dense_grad_weight: flatten dense/linear/grad -> dense/kernel/grad\n"
+        "bias_grad: dense/linear/grad -> dense/bias/grad\n"
+        "dense_grad_input: dense/linear/grad dense/kernel -> flatten/grad\n"
+        "dropout: dropout/grad -> max_pooling2d/grad\n"
+        "activation_grad: max_pooling2d max_pooling2d/grad -> conv2d/linear/grad\n"
+        "conv2d_max_pool_grad_filter: input/cast conv2d/linear/grad max_pooling2d/index "
+        "-> conv2d/kernel/grad conv2d/bias/grad\n");
+    const copse__node *conv = &graph->nodes[1], *filter = &graph->nodes[15];
+    ck_assert_int_eq(conv->attrs.act, COPSE__ACT_RELU);
+    ck_assert_uint_eq(conv->attrs.pool.kernel_h, 2);
+    ck_assert_uint_eq(conv->attrs.window.kernel_h, 3);
+    ck_assert_str_eq(conv->absorbed, "conv2d/relu, max_pooling2d");
+    ck_assert_str_eq(filter->absorbed, "max_pooling2d/grad_input, conv2d/grad_bias");
+    copse__text_free(&text);
+    copse__graph_free(graph);
+}
+END_TEST
+
+START_TEST(test_fuse_inference_keeps_no_places) {
+    copse__graph *graph = build(cnn, 6, 4, false);
+    ck_assert_uint_eq(fuse(graph), 3);
+    ck_assert_uint_eq(count_op(graph, COPSE__OP_CONV2D_MAX_POOL), 1);
     for (size_t n = 0; n < graph->node_count; n++)
-        if (graph->nodes[n].op == COPSE__OP_CONV2D)
-            ck_assert_int_eq(graph->nodes[n].attrs.act, COPSE__ACT_RELU);
+        if (graph->nodes[n].op == COPSE__OP_CONV2D_MAX_POOL)
+            ck_assert_uint_eq(graph->nodes[n].outputs[1], COPSE__NO_TENSOR);
     copse__graph_free(graph);
 }
 END_TEST
@@ -89,10 +141,10 @@ START_TEST(test_fuse_keeps_what_the_gradient_reads) {
                                         {"dense", "units", 16, "gelu"},
                                         {"dense", "units", 10, NULL}};
     copse__graph *graph = build(gelu, 3, 4, true);
-    ck_assert_uint_eq(copse__fuse(graph), 0);
+    ck_assert_uint_eq(fuse(graph), 0);
     copse__graph_free(graph);
     graph = build(gelu, 3, 4, false);
-    ck_assert_uint_eq(copse__fuse(graph), 1);
+    ck_assert_uint_eq(fuse(graph), 1);
     copse__graph_free(graph);
 }
 END_TEST
@@ -109,8 +161,6 @@ START_TEST(test_layout_follows_the_backward_pass) {
     for (size_t b = 0; b < layout->bucket_count; b++) {
         ck_assert_uint_eq(layout->buckets[b].base, base);
         ck_assert_uint_eq(layout->buckets[b].elements * 4 % COPSE__LAYOUT_ALIGNMENT, 0);
-        ck_assert(b == 0 ||
-                  layout->buckets[b].ready_node >= layout->buckets[b - 1].ready_node);
         base += layout->buckets[b].elements;
     }
     /* conv2d's kernel and bias come first in the model and last in the backward pass. */
@@ -135,14 +185,6 @@ START_TEST(test_layout_too_large_parameter_is_named) {
     copse__graph_free(graph);
 }
 END_TEST
-
-static copse__device *open_host(void) {
-    copse__device_choice choice = {
-        .api = COPSE__API_HOST, .part_count = 1, .label = "host"};
-    copse__device *device;
-    ASSERT_OK(copse__device_open(&device, &choice, &(copse__device_options){0}, &error));
-    return device;
-}
 
 /* First and last node that touches a storage. */
 static void life_of(const copse__graph *graph, copse__tensor_id storage, size_t *first,
@@ -194,13 +236,15 @@ START_TEST(test_plan_tensors_alive_together_lie_apart) {
     for (int training = 0; training < 2; training++) {
         copse__graph *train = build(cnn, 6, 32, true);
         copse__graph *graph = build(cnn, 6, 32, training != 0);
-        copse__fuse(graph);
-        copse__fuse(train);
+        ASSERT_OK(copse__fuse(graph, device, NULL, &error));
+        ASSERT_OK(copse__fuse(train, device, NULL, &error));
         copse__layout *layout;
         copse__plan *plan;
         ASSERT_OK(copse__layout_new(&layout, train, &(copse__layout_options){0}, &error));
         ASSERT_OK(copse__plan_new(&plan, graph, layout, device, &error));
         check_arena(graph, plan);
+        for (size_t b = 1; training && b < layout->bucket_count; b++)
+            ck_assert_uint_ge(plan->bucket_ready[b], plan->bucket_ready[b - 1]);
         ck_assert_uint_eq(plan->input_bytes >= 32 * 144, 1);
         ck_assert_msg(copse__plan_arena_bytes(plan) < plan->unshared_bytes,
                       "nothing is shared");
@@ -215,7 +259,8 @@ END_TEST
 
 int main(void) {
     Suite *suite = suite_create("plan");
-    ADD_TEST(suite, test_fuse_activations_become_epilogues);
+    ADD_TEST(suite, test_fuse_convolution_takes_activation_and_pooling);
+    ADD_TEST(suite, test_fuse_inference_keeps_no_places);
     ADD_TEST(suite, test_fuse_keeps_what_the_gradient_reads);
     ADD_TEST(suite, test_layout_follows_the_backward_pass);
     ADD_TEST(suite, test_layout_too_large_parameter_is_named);

@@ -89,18 +89,20 @@ static void check_bias_grad(examination *e) {
            "the bias does not fit the columns");
 }
 
+static bool is_window(const copse__window *win) {
+    return win->kernel_h && win->kernel_w && win->stride_h && win->stride_w &&
+           win->dilation_h && win->dilation_w;
+}
+
 static void check_images(examination *e, const copse__tensor *image,
                          const copse__tensor *map) {
-    const copse__window *win = &e->node->attrs.window;
     expect(e, image->rank == 4 && map->rank == 4, "images must have rank 4");
     expect(e, same_first(image, map), "the numbers of images differ");
     for (size_t d = 1; d < 4 && !e->wrong; d++)
         expect(e,
                image->dim[d].symbol == COPSE__FIXED && map->dim[d].symbol == COPSE__FIXED,
                "an image's height, width and channels must be fixed");
-    expect(e,
-           win->kernel_h && win->kernel_w && win->stride_h && win->stride_w &&
-               win->dilation_h && win->dilation_w,
+    expect(e, is_window(&e->node->attrs.window),
            "kernel, stride and dilation must be at least 1");
 }
 
@@ -161,9 +163,8 @@ static void check_pool(examination *e, const copse__tensor *image,
            "a pooling window lies outside the image");
 }
 
-static void check_index(examination *e, const copse__tensor *index,
-                        const copse__tensor *map) {
-    const copse__window *win = &e->node->attrs.window;
+static void check_index(examination *e, const copse__window *win,
+                        const copse__tensor *index, const copse__tensor *map) {
     if (!index || e->wrong)
         return;
     expect(e, same_elements(index, map), "the index does not fit the map");
@@ -175,12 +176,37 @@ static void check_index(examination *e, const copse__tensor *index,
 
 static void check_max_pool(examination *e) {
     check_pool(e, e->in[0], e->out[0]);
-    check_index(e, e->out[1], e->out[0]);
+    check_index(e, &e->node->attrs.window, e->out[1], e->out[0]);
 }
 
 static void check_max_pool_grad(examination *e) {
     check_pool(e, e->out[0], e->in[0]);
-    check_index(e, e->in[1], e->in[0]);
+    check_index(e, &e->node->attrs.window, e->in[1], e->in[0]);
+}
+
+/* The map that is pooled has no tensor: whatever its windows see is computed. */
+static void check_conv_pool(examination *e, const copse__tensor *image,
+                            const copse__tensor *pooled, const copse__tensor *filter,
+                            const copse__tensor *bias, const copse__tensor *index) {
+    const copse__window *pool = &e->node->attrs.pool;
+    check_convolution(e, image, pooled, filter);
+    expect(e, is_window(pool), "kernel, stride and dilation must be at least 1");
+    expect(e, pool->pad_top == 0 && pool->pad_left == 0, "pooling must have no padding");
+    expect(e, e->wrong || holds(bias, pooled->dim[3].size),
+           "the bias does not fit the filters");
+    check_index(e, pool, index, pooled);
+}
+
+static void check_conv2d_max_pool(examination *e) {
+    check_conv_pool(e, e->in[0], e->out[0], e->in[1], e->in[2], e->out[1]);
+}
+
+static void check_conv2d_max_pool_grad_input(examination *e) {
+    check_conv_pool(e, e->out[0], e->in[0], e->in[2], NULL, e->in[1]);
+}
+
+static void check_conv2d_max_pool_grad_filter(examination *e) {
+    check_conv_pool(e, e->in[0], e->in[1], e->out[0], e->out[1], e->in[2]);
 }
 
 static void check_avg_pool(examination *e) {
@@ -365,6 +391,9 @@ static const struct {
     [COPSE__OP_CONV2D] = {check_conv2d, 0, 0},
     [COPSE__OP_CONV2D_GRAD_INPUT] = {check_conv2d_grad_input, 0, 0},
     [COPSE__OP_CONV2D_GRAD_FILTER] = {check_conv2d_grad_filter, 0, 0},
+    [COPSE__OP_CONV2D_MAX_POOL] = {check_conv2d_max_pool, 0, 2},
+    [COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT] = {check_conv2d_max_pool_grad_input, 2, 0},
+    [COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER] = {check_conv2d_max_pool_grad_filter, 4, 0},
     [COPSE__OP_MAX_POOL2D] = {check_max_pool, 0, 2},
     [COPSE__OP_MAX_POOL2D_GRAD] = {check_max_pool_grad, 2, 0},
     [COPSE__OP_AVG_POOL2D] = {check_avg_pool, 0, 0},

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/host/conv.h"
+
 #include "backend/host/gemm.h"
-#include "backend/host/host.h"
 #include "base/mem.h"
 
 copse__host_geometry copse__host_geometry_of(const copse__host_call *call,
@@ -75,16 +76,23 @@ static size_t taps(const copse__window *window) {
     return window->kernel_h * window->kernel_w;
 }
 
-void copse__host_conv2d(const copse__host_call *call) {
-    convolution v = {.g = copse__host_geometry_of(call, copse__host_input(call, 0),
-                                                  copse__host_output(call, 0)),
-                     .from = call->in[0],
-                     .filter = call->in[1],
-                     .bias = call->in[2],
-                     .to = call->out[0],
+void copse__host_convolve(const copse__host_call *call, const copse__host_geometry *g,
+                          const float *x, const float *filter, const float *bias,
+                          float *y) {
+    convolution v = {.g = *g,
+                     .from = x,
+                     .filter = filter,
+                     .bias = bias,
+                     .to = y,
                      .act = call->node->attrs.act};
     copse__host_for(call, v.g.n * v.g.p, 2 * v.g.q * v.g.f * v.g.c * taps(&v.g.window),
                     forward_body, &v);
+}
+
+void copse__host_conv2d(const copse__host_call *call) {
+    copse__host_geometry g = copse__host_geometry_of(call, copse__host_input(call, 0),
+                                                     copse__host_output(call, 0));
+    copse__host_convolve(call, &g, call->in[0], call->in[1], call->in[2], call->out[0]);
 }
 
 /* v->filter is [R,S,F,C] here: the contraction runs over F. */
@@ -125,19 +133,22 @@ static void backward_body(const void *context, size_t begin, size_t end) {
                 backward_block(v, i / v->g.h, i % v->g.h, w0, c0);
 }
 
-void copse__host_conv2d_grad_input(const copse__host_call *call) {
-    convolution v = {.g = copse__host_geometry_of(call, copse__host_output(call, 0),
-                                                  copse__host_input(call, 0)),
-                     .from = call->in[0],
-                     .filter = call->workspace,
-                     .to = call->out[0]};
-    const float *filter = call->in[1];
+void copse__host_convolve_back(const copse__host_call *call,
+                               const copse__host_geometry *g, const float *dy,
+                               const float *filter, float *turned, float *dx) {
+    convolution v = {.g = *g, .from = dy, .filter = turned, .to = dx};
     size_t plane = v.g.c * v.g.f;
     for (size_t tap = 0; tap < taps(&v.g.window); tap++)
-        copse__host_transpose((float *)call->workspace + tap * plane,
-                              filter + tap * plane, v.g.c, v.g.f);
+        copse__host_transpose(turned + tap * plane, filter + tap * plane, v.g.c, v.g.f);
     copse__host_for(call, v.g.n * v.g.h, 2 * v.g.w * v.g.f * v.g.c * taps(&v.g.window),
                     backward_body, &v);
+}
+
+void copse__host_conv2d_grad_input(const copse__host_call *call) {
+    copse__host_geometry g = copse__host_geometry_of(call, copse__host_output(call, 0),
+                                                     copse__host_input(call, 0));
+    copse__host_convolve_back(call, &g, call->in[0], call->in[1], call->workspace,
+                              call->out[0]);
 }
 
 typedef struct filter_gradient {
@@ -200,15 +211,18 @@ static void filter_body(const void *context, size_t begin, size_t end) {
     }
 }
 
-void copse__host_conv2d_grad_filter(const copse__host_call *call) {
-    filter_gradient v = {.g = copse__host_geometry_of(call, copse__host_input(call, 0),
-                                                      copse__host_input(call, 1)),
-                         .x = call->in[0],
-                         .dy = call->in[1],
-                         .dw = call->out[0]};
+void copse__host_correlate(const copse__host_call *call, const copse__host_geometry *g,
+                           const float *x, const float *dy, float *dw) {
+    filter_gradient v = {.g = *g, .x = x, .dy = dy, .dw = dw};
     v.row_blocks = (v.g.c + COPSE__HOST_ROWS - 1) / COPSE__HOST_ROWS;
     v.column_blocks = (v.g.f + COPSE__HOST_COLUMNS - 1) / COPSE__HOST_COLUMNS;
     copse__host_for(call, taps(&v.g.window) * v.row_blocks * v.column_blocks,
                     2 * COPSE__HOST_ROWS * COPSE__HOST_COLUMNS * v.g.n * v.g.p * v.g.q,
                     filter_body, &v);
+}
+
+void copse__host_conv2d_grad_filter(const copse__host_call *call) {
+    copse__host_geometry g = copse__host_geometry_of(call, copse__host_input(call, 0),
+                                                     copse__host_input(call, 1));
+    copse__host_correlate(call, &g, call->in[0], call->in[1], call->out[0]);
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/host/conv.h"
 #include "backend/host/gemm.h"
 #include "backend/host/host.h"
 #include "base/mem.h"
@@ -110,10 +111,13 @@ static void column_sums_body(const void *context, size_t begin, size_t end) {
     }
 }
 
+void copse__host_sum_rows(const copse__host_call *call, const float *from, size_t rows,
+                          size_t columns, float *to) {
+    column_sums s = {.from = from, .to = to, .rows = rows, .columns = columns};
+    copse__host_for(call, columns, rows, column_sums_body, &s);
+}
+
 void copse__host_bias_grad(const copse__host_call *call) {
-    column_sums s = {.from = call->in[0],
-                     .to = call->out[0],
-                     .rows = copse__host_input_rows(call, 0),
-                     .columns = copse__tensor_columns(copse__host_input(call, 0))};
-    copse__host_for(call, s.columns, s.rows, column_sums_body, &s);
+    copse__host_sum_rows(call, call->in[0], copse__host_input_rows(call, 0),
+                         copse__tensor_columns(copse__host_input(call, 0)), call->out[0]);
 }

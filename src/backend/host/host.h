@@ -95,6 +95,9 @@ double copse__host_activate(copse__activation act, double x);
     X(conv2d)                                                                            \
     X(conv2d_grad_input)                                                                 \
     X(conv2d_grad_filter)                                                                \
+    X(conv2d_max_pool)                                                                   \
+    X(conv2d_max_pool_grad_input)                                                        \
+    X(conv2d_max_pool_grad_filter)                                                       \
     X(max_pool2d)                                                                        \
     X(max_pool2d_grad)                                                                   \
     X(avg_pool2d)                                                                        \

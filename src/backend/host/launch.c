@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/host/conv.h"
 #include "backend/host/device.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -20,6 +21,9 @@ static copse__host_op *const loops[COPSE__OP_COUNT] = {
     [COPSE__OP_CONV2D] = copse__host_conv2d,
     [COPSE__OP_CONV2D_GRAD_INPUT] = copse__host_conv2d_grad_input,
     [COPSE__OP_CONV2D_GRAD_FILTER] = copse__host_conv2d_grad_filter,
+    [COPSE__OP_CONV2D_MAX_POOL] = copse__host_conv2d_max_pool,
+    [COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT] = copse__host_conv2d_max_pool_grad_input,
+    [COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER] = copse__host_conv2d_max_pool_grad_filter,
     [COPSE__OP_MAX_POOL2D] = copse__host_max_pool2d,
     [COPSE__OP_MAX_POOL2D_GRAD] = copse__host_max_pool2d_grad,
     [COPSE__OP_AVG_POOL2D] = copse__host_avg_pool2d,
@@ -78,8 +82,12 @@ size_t copse__host_output_elements(const copse__host_call *call, size_t position
     return copse__tensor_elements(copse__host_output(call, position), call->extents);
 }
 
-/* The transposed weights of a backward product. */
+/* The transposed weights of a backward product, or a map between two operations. */
 size_t copse__host_workspace(const copse__graph *graph, const copse__node *node) {
+    if (node->op == COPSE__OP_CONV2D_MAX_POOL ||
+        node->op == COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT ||
+        node->op == COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER)
+        return copse__host_conv_pool_workspace(graph, node);
     if (node->op != COPSE__OP_DENSE_GRAD_INPUT && node->op != COPSE__OP_CONV2D_GRAD_INPUT)
         return 0;
     return copse__tensor_bytes(&graph->tensors[node->inputs[1]], NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "backend/host/host.h"
+#include "backend/host/conv.h"
 #include "base/mem.h"
 
 /* Channels handled together: they are neighbours in memory. */
@@ -78,15 +78,22 @@ static size_t row_cost(const copse__host_geometry *g) {
     return g->w * g->c * g->window.kernel_h * g->window.kernel_w;
 }
 
+void copse__host_pool(const copse__host_call *call, const copse__host_geometry *g,
+                      const float *x, float *y, void *index, copse_dtype index_type) {
+    pooling v = {.g = *g,
+                 .from = x,
+                 .to = y,
+                 .index = index,
+                 .wide_index = index_type == COPSE_I32};
+    copse__host_for(call, v.g.n * v.g.p, row_cost(&v.g), max_body, &v);
+}
+
 void copse__host_max_pool2d(const copse__host_call *call) {
     const copse__tensor *index = copse__host_output(call, 1);
-    pooling v = {.g = copse__host_geometry_of(call, copse__host_input(call, 0),
-                                              copse__host_output(call, 0)),
-                 .from = call->in[0],
-                 .to = call->out[0],
-                 .index = call->out[1],
-                 .wide_index = index && index->dtype == COPSE_I32};
-    copse__host_for(call, v.g.n * v.g.p, row_cost(&v.g), max_body, &v);
+    copse__host_geometry g = copse__host_geometry_of(call, copse__host_input(call, 0),
+                                                     copse__host_output(call, 0));
+    copse__host_pool(call, &g, call->in[0], call->out[0], call->out[1],
+                     index ? index->dtype : COPSE_U8);
 }
 
 /* Adds to sum what the windows over image place (h, w) send back: in order of p, then q.
@@ -161,14 +168,21 @@ static void max_grad_body(const void *context, size_t begin, size_t end) {
         gather_row(context, i, add_max);
 }
 
-void copse__host_max_pool2d_grad(const copse__host_call *call) {
-    pooling v = {.g = copse__host_geometry_of(call, copse__host_output(call, 0),
-                                              copse__host_input(call, 0)),
-                 .from = call->in[0],
-                 .to = call->out[0],
-                 .index = call->in[1],
-                 .wide_index = copse__host_input(call, 1)->dtype == COPSE_I32};
+void copse__host_unpool(const copse__host_call *call, const copse__host_geometry *g,
+                        const float *dy, void *index, copse_dtype index_type, float *dx) {
+    pooling v = {.g = *g,
+                 .from = dy,
+                 .to = dx,
+                 .index = index,
+                 .wide_index = index_type == COPSE_I32};
     copse__host_for(call, v.g.n * v.g.h, row_cost(&v.g), max_grad_body, &v);
+}
+
+void copse__host_max_pool2d_grad(const copse__host_call *call) {
+    copse__host_geometry g = copse__host_geometry_of(call, copse__host_output(call, 0),
+                                                     copse__host_input(call, 0));
+    copse__host_unpool(call, &g, call->in[0], call->in[1],
+                       copse__host_input(call, 1)->dtype, call->out[0]);
 }
 
 static void average_place(const pooling *v, size_t n, size_t p, size_t q, size_t c0,

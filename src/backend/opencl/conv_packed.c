@@ -24,21 +24,21 @@ static copse__conv_pass pass_of(const copse__node *node) {
 static copse__conv_size size_of(const copse__graph *graph, const copse__node *node,
                                 const copse__extents *extents) {
     copse_window w = copse__cl_window(graph, node);
-    return (copse__conv_size){copse__cl_images(graph, node, extents),
-                              w.h,
-                              w.w,
-                              w.c,
-                              w.p,
-                              w.q,
-                              w.f,
-                              w.r,
-                              w.s,
-                              w.stride_h,
-                              w.stride_w,
-                              w.dilation_h,
-                              w.dilation_w,
-                              w.pad_top,
-                              w.pad_left};
+    return (copse__conv_size){.images = copse__cl_images(graph, node, extents),
+                              .h = w.h,
+                              .w = w.w,
+                              .c = w.c,
+                              .p = w.p,
+                              .q = w.q,
+                              .f = w.f,
+                              .kernel_h = w.r,
+                              .kernel_w = w.s,
+                              .stride_h = w.stride_h,
+                              .stride_w = w.stride_w,
+                              .dilation_h = w.dilation_h,
+                              .dilation_w = w.dilation_w,
+                              .pad_top = w.pad_top,
+                              .pad_left = w.pad_left};
 }
 
 /* At these extents (NULL: as planned). */

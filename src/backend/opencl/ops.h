@@ -32,6 +32,9 @@ extern const copse__cl_provider copse__cl_conv2d_grad_filter_direct;
 extern const copse__cl_provider copse__cl_dense_packed;
 extern const copse__cl_provider copse__cl_conv2d_packed;
 
+/* conv_pool_packed.c: serves CONV2D_MAX_POOL and its gradients */
+extern const copse__cl_provider copse__cl_conv2d_max_pool_packed;
+
 /* pool.c: the average ones serve both directions */
 extern const copse__cl_provider copse__cl_max_pool2d;
 extern const copse__cl_provider copse__cl_max_pool2d_grad;

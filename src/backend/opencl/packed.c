@@ -122,6 +122,7 @@ typedef struct grid {
     size_t rows, columns; /* target pixels of the largest phase */
     size_t step_h, step_w, phase_h, phase_w;
     bool pitched; /* pixels of the slab lie as the filter's gradient lays them */
+    size_t fold;  /* rows and columns of a block are multiples of it */
 } grid;
 
 static size_t slab_floats(const copse__conv_size *z, const grid *g, size_t images,
@@ -135,16 +136,18 @@ static size_t slab_floats(const copse__conv_size *z, const grid *g, size_t image
 /* The largest block of pixels whose slab of `channels` fits. false: not even one pixel. */
 static bool cut_block(copse_conv_shape *shape, const copse__conv_size *z, const grid *g,
                       size_t slab, size_t pixels, size_t channels) {
-    size_t columns = least(g->columns, pixels), rows = 1, images = 1;
-    while (columns > 1 && slab_floats(z, g, 1, 1, columns, channels) > slab)
-        columns = ceil_div(columns, 2);
-    if (slab_floats(z, g, 1, 1, columns, channels) > slab)
+    size_t fold = g->fold, rows = fold, images = 1;
+    size_t columns = least(g->columns, most(fold, pixels / fold / fold * fold));
+    while (columns > fold && slab_floats(z, g, 1, rows, columns, channels) > slab)
+        columns = round_up(ceil_div(columns, 2), fold);
+    if (slab_floats(z, g, 1, rows, columns, channels) > slab)
         return false;
-    columns = ceil_div(g->columns, ceil_div(g->columns, columns)); /* even pieces */
-    while (rows < g->rows && (rows + 1) * columns <= pixels &&
-           slab_floats(z, g, 1, rows + 1, columns, channels) <= slab)
-        rows++;
-    rows = ceil_div(g->rows, ceil_div(g->rows, rows));
+    /* even pieces */
+    columns = round_up(ceil_div(g->columns, ceil_div(g->columns, columns)), fold);
+    while (rows < g->rows && (rows + fold) * columns <= pixels &&
+           slab_floats(z, g, 1, rows + fold, columns, channels) <= slab)
+        rows += fold;
+    rows = round_up(ceil_div(g->rows, ceil_div(g->rows, rows)), fold);
     if (rows == g->rows && columns == g->columns)
         while (images < z->images && (images + 1) * rows * columns <= pixels &&
                slab_floats(z, g, images + 1, rows, columns, channels) <= slab)
@@ -238,7 +241,8 @@ static copse_conv_shape base_shape(const copse__conv_size *z, copse__conv_pass p
                 (size_t)s.step_w,
                 (size_t)s.phase_h,
                 (size_t)s.phase_w,
-                pass == COPSE__CONV_GRAD_FILTER};
+                pass == COPSE__CONV_GRAD_FILTER,
+                z->pooled && !backward ? 2 : 1};
     return s;
 }
 
@@ -249,14 +253,20 @@ bool copse__conv_cut_at(copse__conv_cut *out, const copse__packed_sizes *sizes,
     grid g;
     if (!fits_int(z, z->images) || !z->h || !z->w || !z->c || !z->p || !z->q || !z->f)
         return false;
+    if (z->pooled && (z->p % 2 || z->q % 2))
+        return false;
     cut.shape = base_shape(z, pass, &g);
     copse_conv_shape *s = &cut.shape;
     size_t source_c = (size_t)s->source_c, nr = sizes->vw * sizes->nv;
     size_t pixels = sizes->pixels;
     if (pass == COPSE__CONV_GRAD_FILTER)
         pixels = least(sizes->kc, sizes->panels / nr - 1); /* a panel of dy: level 1 */
-    if (!cut_channels(s, z, &g, sizes->slab, pixels, source_c, sizes->kc,
-                      pass == COPSE__CONV_GRAD_FILTER ? sizes->mr : 1))
+    /* A pooled map has no place where sums over some channels could wait for the others. */
+    if (z->pooled && pass == COPSE__CONV_FORWARD) {
+        if (!cut_block(s, z, &g, sizes->slab, pixels, source_c))
+            return false;
+    } else if (!cut_channels(s, z, &g, sizes->slab, pixels, source_c, sizes->kc,
+                             pass == COPSE__CONV_GRAD_FILTER ? sizes->mr : 1))
         return false;
     size_t blocks = ceil_div(z->images, (size_t)s->block_images) *
                     ceil_div(g.rows, (size_t)s->block_rows) *

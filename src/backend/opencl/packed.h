@@ -58,6 +58,8 @@ typedef struct copse__conv_size {
     size_t p, q, f;         /* y */
     size_t kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w;
     size_t pad_top, pad_left;
+    bool
+        pooled; /* y is pooled by 2 x 2: p and q are even, and so are the sides of blocks */
 } copse__conv_size;
 
 typedef struct copse__conv_cut {

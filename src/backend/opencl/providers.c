@@ -27,6 +27,9 @@ static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
     [COPSE__OP_CONV2D_GRAD_FILTER] =
         LIST(&copse__cl_conv2d_grad_filter_direct, &copse__cl_conv2d_packed,
              &copse__cl_conv2d_columns),
+    [COPSE__OP_CONV2D_MAX_POOL] = LIST(&copse__cl_conv2d_max_pool_packed),
+    [COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT] = LIST(&copse__cl_conv2d_max_pool_packed),
+    [COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER] = LIST(&copse__cl_conv2d_max_pool_packed),
     [COPSE__OP_MAX_POOL2D] = LIST(&copse__cl_max_pool2d),
     [COPSE__OP_MAX_POOL2D_GRAD] = LIST(&copse__cl_max_pool2d_grad),
     [COPSE__OP_AVG_POOL2D] = LIST(&copse__cl_avg_pool2d),

@@ -19,6 +19,7 @@ extern const copse__cl_source copse__cl_source_dropout;
 extern const copse__cl_source copse__cl_source_elementwise;
 extern const copse__cl_source copse__cl_source_conv;
 extern const copse__cl_source copse__cl_source_conv_packed;
+extern const copse__cl_source copse__cl_source_conv_pool_packed;
 extern const copse__cl_source copse__cl_source_gemm;
 extern const copse__cl_source copse__cl_source_gemm_packed;
 extern const copse__cl_source copse__cl_source_loss;

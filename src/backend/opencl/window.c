@@ -2,8 +2,9 @@
 #include "backend/opencl/window.h"
 
 static bool is_gradient_of_image(copse__op op) {
-    return op == COPSE__OP_CONV2D_GRAD_INPUT || op == COPSE__OP_MAX_POOL2D_GRAD ||
-           op == COPSE__OP_AVG_POOL2D_GRAD;
+    return op == COPSE__OP_CONV2D_GRAD_INPUT ||
+           op == COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT ||
+           op == COPSE__OP_MAX_POOL2D_GRAD || op == COPSE__OP_AVG_POOL2D_GRAD;
 }
 
 /* The image is what the forward operation reads, the map what it writes. */
@@ -12,7 +13,8 @@ static void image_and_map(const copse__graph *graph, const copse__node *node,
     if (is_gradient_of_image(node->op)) {
         *image = copse__cl_output(graph, node, 0);
         *map = copse__cl_input(graph, node, 0);
-    } else if (node->op == COPSE__OP_CONV2D_GRAD_FILTER) {
+    } else if (node->op == COPSE__OP_CONV2D_GRAD_FILTER ||
+               node->op == COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER) {
         *image = copse__cl_input(graph, node, 0);
         *map = copse__cl_input(graph, node, 1);
     } else {

@@ -6,7 +6,8 @@
 
 #include "backend/opencl/provider.h"
 
-/* The geometry of a CONV2D*, MAX_POOL2D* or AVG_POOL2D* node. */
+/* The geometry of a CONV2D*, MAX_POOL2D* or AVG_POOL2D* node; p and q of CONV2D_MAX_POOL* are those of
+ * the pooled map. */
 copse_window copse__cl_window(const copse__graph *graph, const copse__node *node);
 
 /* Images of the moment; extents NULL: as planned. */

@@ -72,7 +72,9 @@ static bool lies_inside(size_t at, size_t stride, size_t tap, size_t dilation, s
 
 /* Walks from a random place to the next one that lies inside the image. */
 static size_t index_at(const copse__case *made, size_t input, size_t at, uint64_t seed) {
-    const copse__window *win = &made->spec.attrs.window;
+    const copse__window *win = &made->spec.attrs.window, *pool = &made->spec.attrs.pool;
+    if (pool->kernel_h > 0) /* without padding: all lie inside the map */
+        return draw(seed, input, at) % (pool->kernel_h * pool->kernel_w);
     const copse__dim *image = made->spec.out[0].dim, *map = made->spec.in[input].dim;
     size_t places = win->kernel_h * win->kernel_w;
     size_t q = at / map[3].size % map[2].size;

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
 #include "backend/selftest/cases.h"
 #include "base/mem.h"
 
@@ -78,8 +80,108 @@ static void one_shape(copse__case_sink *sink, size_t i) {
     }
 }
 
+/* With the map pooled by 2 x 2: its sides p and q are those that pooling sees. */
+static const struct {
+    size_t n, h, w, c, f, p, q;
+    copse__window win;
+    copse__activation act;
+    unsigned levels;
+} pooled[] = {
+    {1, 2, 2, 1, 1, 2, 2, {1, 1, 1, 1, 1, 1, 0, 0}, COPSE__ACT_NONE, COPSE__IN_MOST},
+    {2, 7, 9, 3, 4, 4, 6, {3, 3, 1, 1, 1, 1, 0, 0}, COPSE__ACT_RELU, COPSE__IN_ALL},
+    {3, 6, 8, 1, 3, 6, 8, {3, 3, 1, 1, 1, 1, 1, 1}, COPSE__ACT_SIGMOID, COPSE__IN_MOST},
+    {2, 9, 8, 1, 5, 4, 4, {3, 3, 2, 2, 1, 1, 1, 0}, COPSE__ACT_TANH, COPSE__IN_FULL},
+    {2, 9, 9, 1, 2, 4, 4, {3, 3, 1, 1, 2, 2, 0, 0}, COPSE__ACT_GELU, COPSE__IN_FULL},
+    {2, 8, 6, 5, 33, 8, 6, {1, 1, 1, 1, 1, 1, 0, 0}, COPSE__ACT_RELU, COPSE__IN_FULL},
+    {5,
+     12,
+     12,
+     16,
+     32,
+     10,
+     10,
+     {3, 3, 1, 1, 1, 1, 0, 0},
+     COPSE__ACT_RELU,
+     COPSE__IN_FULL},
+    {1, 16, 14, 9, 8, 8, 6, {7, 7, 2, 2, 1, 1, 3, 3}, COPSE__ACT_NONE, COPSE__IN_FULL},
+    {2,
+     11,
+     11,
+     40,
+     20,
+     10,
+     10,
+     {3, 3, 1, 1, 1, 1, 1, 1},
+     COPSE__ACT_RELU,
+     COPSE__IN_FULL},
+    {9, 32, 32, 3, 32, 30, 30, {3, 3, 1, 1, 1, 1, 0, 0}, COPSE__ACT_RELU, COPSE__IN_FULL},
+    {9, 28, 28, 1, 64, 26, 26, {3, 3, 1, 1, 1, 1, 0, 0}, COPSE__ACT_RELU, COPSE__IN_FULL},
+    {1031, 4, 4, 1, 2, 2, 2, {3, 3, 1, 1, 1, 1, 0, 0}, COPSE__ACT_RELU, COPSE__IN_FULL},
+};
+
+static void add_pooled(copse__case_sink *sink, copse__case *made, size_t i,
+                       const char *what) {
+    const copse__window *win = &pooled[i].win;
+    made->spec.attrs.window = *win;
+    made->spec.attrs.pool = (copse__window){2, 2, 2, 2, 1, 1, 0, 0};
+    copse__case_batches(made, pooled[i].n);
+    copse__case_add(sink, made, "%zux%zux%zux%zu*%zux%zux%zu stride %zu,%zu%s",
+                    pooled[i].n, pooled[i].h, pooled[i].w, pooled[i].c, win->kernel_h,
+                    win->kernel_w, pooled[i].f, win->stride_h, win->stride_w, what);
+}
+
+/* Forward with numbers whose sums are exact, so that maxima and ties are the same on all devices. */
+static void one_pooled(copse__case_sink *sink, size_t i) {
+    size_t n = pooled[i].n, c = pooled[i].c, f = pooled[i].f;
+    const copse__window *win = &pooled[i].win;
+    copse__node_operand image =
+        COPSE__CASE_ROWS(COPSE_F32, n, pooled[i].h, pooled[i].w, c);
+    copse__node_operand map =
+        COPSE__CASE_ROWS(COPSE_F32, n, pooled[i].p / 2, pooled[i].q / 2, f);
+    copse__node_operand filter =
+        COPSE__CASE_FIXED(COPSE_F32, win->kernel_h, win->kernel_w, c, f);
+    copse__node_operand bias = COPSE__CASE_FIXED(COPSE_F32, f), index = map;
+    index.dtype = COPSE_U8;
+    copse__fill uniform = copse__case_uniform(-1, 1);
+    copse__fill steps = {.kind = COPSE__FILL_STEPS, .low = -0.5f, .high = 0.75f};
+    copse__case made = {.spec = {.op = COPSE__OP_CONV2D_MAX_POOL,
+                                 .attrs = {.act = pooled[i].act},
+                                 .in = {image, filter, bias},
+                                 .out = {map, index}},
+                        .fill = {steps, steps, steps},
+                        .measure = {COPSE__MEASURE_NEAR, COPSE__MEASURE_BITS}};
+    add_pooled(sink, &made, i, " ties");
+    made.run_count = 0;
+    made.spec.in[2].present = false;
+    made.fill[0].special = NAN;
+    made.fill[0].special_every = 41;
+    add_pooled(sink, &made, i, " NaN");
+    made.run_count = 0;
+    made.spec.out[1].present = false;
+    made.fill[0] = made.fill[1] = uniform;
+    add_pooled(sink, &made, i, " no index");
+
+    copse__fill places = {.kind = COPSE__FILL_INDEX};
+    made = (copse__case){.spec = {.op = COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT,
+                                  .in = {map, index, filter},
+                                  .out = {image}},
+                         .fill = {uniform, places, uniform}};
+    add_pooled(sink, &made, i, "");
+    made = (copse__case){.spec = {.op = COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER,
+                                  .in = {image, map, index},
+                                  .out = {filter, bias}},
+                         .fill = {uniform, uniform, places}};
+    add_pooled(sink, &made, i, " bias");
+    made.run_count = 0;
+    made.spec.out[1].present = false;
+    add_pooled(sink, &made, i, "");
+}
+
 void copse__cases_conv(copse__case_sink *sink) {
     for (size_t i = 0; i < COPSE__COUNT(shapes); i++)
         if (copse__case_wanted(sink, shapes[i].levels))
             one_shape(sink, i);
+    for (size_t i = 0; i < COPSE__COUNT(pooled); i++)
+        if (copse__case_wanted(sink, pooled[i].levels))
+            one_pooled(sink, i);
 }

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "backend/opencl/ops.h"
+#include "backend/opencl/packed_device.h"
+#include "backend/opencl/window.h"
+
+/* CONV2D_MAX_POOL and its gradients by cl/conv_pool_packed.cl: pooling by 2 x 2, on CPU devices. */
+
+enum { KERNEL_PACK, KERNEL_CONV }; /* forward and the input's gradient */
+enum { KERNEL_FILTER, KERNEL_SUM, KERNEL_SUM_BIAS }; /* the filter's gradient */
+
+typedef struct state {
+    copse__packed_sizes sizes;
+    size_t max_parts;
+    copse__conv_cut cut; /* of the moment */
+} state;
+
+static copse__conv_pass pass_of(const copse__node *node) {
+    if (node->op == COPSE__OP_CONV2D_MAX_POOL)
+        return COPSE__CONV_FORWARD;
+    return node->op == COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT ? COPSE__CONV_GRAD_INPUT
+                                                            : COPSE__CONV_GRAD_FILTER;
+}
+
+/* The sizes of the map, which is twice as high and wide as its pooled one. */
+static copse__conv_size size_of(const copse__graph *graph, const copse__node *node,
+                                const copse__extents *extents) {
+    copse_window w = copse__cl_window(graph, node);
+    return (copse__conv_size){.images = copse__cl_images(graph, node, extents),
+                              .h = w.h,
+                              .w = w.w,
+                              .c = w.c,
+                              .p = 2 * (size_t)w.p,
+                              .q = 2 * (size_t)w.q,
+                              .f = w.f,
+                              .kernel_h = w.r,
+                              .kernel_w = w.s,
+                              .stride_h = w.stride_h,
+                              .stride_w = w.stride_w,
+                              .dilation_h = w.dilation_h,
+                              .dilation_w = w.dilation_w,
+                              .pad_top = w.pad_top,
+                              .pad_left = w.pad_left,
+                              .pooled = true};
+}
+
+static bool is_2x2(const copse__window *w) {
+    return w->kernel_h == 2 && w->kernel_w == 2 && w->stride_h == 2 && w->stride_w == 2 &&
+           w->dilation_h == 1 && w->dilation_w == 1 && w->pad_top == 0 &&
+           w->pad_left == 0;
+}
+
+static const copse__tensor *index_of(const copse__graph *graph, const copse__node *node) {
+    switch (pass_of(node)) {
+    case COPSE__CONV_FORWARD:
+        return copse__cl_output(graph, node, 1);
+    case COPSE__CONV_GRAD_INPUT:
+        return copse__cl_input(graph, node, 1);
+    default:
+        return copse__cl_input(graph, node, 2);
+    }
+}
+
+/* At these extents (NULL: as planned). */
+static bool cut_of(copse__conv_cut *out, const copse__device *device,
+                   const copse__graph *graph, const copse__node *node,
+                   const copse__extents *extents, const char **reason) {
+    copse__packed_sizes sizes;
+    copse__conv_size planned = size_of(graph, node, NULL);
+    copse__conv_size size = size_of(graph, node, extents);
+    size_t units = device->base.caps.compute_units;
+    if (!copse__cl_packed_sizes(&sizes, device, reason))
+        return false;
+    *reason = "a window with its channels is larger than its local memory";
+    return copse__conv_cut_at(out, &sizes, pass_of(node), &size, units,
+                              copse__conv_parts(&planned, units));
+}
+
+static bool fits(const copse__device *device, const copse__graph *graph,
+                 const copse__node *node, const char **reason) {
+    copse__conv_cut cut;
+    const copse__tensor *index = index_of(graph, node);
+    *reason = "its work-items are not whole cores";
+    if (!device->base.caps.cpu)
+        return false;
+    *reason = "pooling is not by 2 x 2";
+    if (!is_2x2(&node->attrs.pool))
+        return false;
+    *reason = "the places are not bytes";
+    if (index && index->dtype != COPSE_U8)
+        return false;
+    return copse__cl_window_fits(graph, node, reason) &&
+           cut_of(&cut, device, graph, node, NULL, reason);
+}
+
+static size_t filter_elements(const copse__launch *launch) {
+    return copse__tensor_elements(copse__cl_output(launch->graph, launch->node, 0), NULL);
+}
+
+/* Where the bias's parts lie, behind the filter's. */
+static size_t bias_offset(const copse__device *device, size_t elements, size_t parts) {
+    return copse__round_up(elements * parts * sizeof(float),
+                           device->base.caps.view_alignment);
+}
+
+/* The packed filter; for the filter's gradient, its parts and the bias's. */
+static copse_status workspace(size_t *bytes, copse__device *device,
+                              const copse__graph *graph, const copse__node *node,
+                              copse_error *err) {
+    copse__conv_cut cut;
+    const char *reason;
+    bool fine = cut_of(&cut, device, graph, node, NULL, &reason);
+    *bytes = 0;
+    if (fine && pass_of(node) != COPSE__CONV_GRAD_FILTER) {
+        fine = copse__mul_size(cut.packed_floats, sizeof(float), bytes);
+    } else if (fine) {
+        copse__conv_size planned = size_of(graph, node, NULL);
+        size_t parts = copse__conv_parts(&planned, device->base.caps.compute_units);
+        size_t elements = copse__tensor_elements(copse__cl_output(graph, node, 0), NULL);
+        size_t all;
+        fine = copse__mul_size(elements + planned.f, parts, &all) &&
+               all < SIZE_MAX / (2 * sizeof(float));
+        if (fine && parts > 1)
+            *bytes =
+                bias_offset(device, elements, parts) + planned.f * parts * sizeof(float);
+    }
+    return fine ? COPSE_OK
+                : copse__fail(err, COPSE_UNSUPPORTED, 0, device->place,
+                              "%s: the filter is too large", node->name);
+}
+
+static copse_status prepare(copse__launch *launch, copse_error *err) {
+    static const char *const names[][3] = {
+        [COPSE__CONV_FORWARD] = {"conv_pack_f32", "conv_pool_packed_f32"},
+        [COPSE__CONV_GRAD_INPUT] = {"conv_pack_f32", "conv_pool_packed_grad_input_f32"},
+        [COPSE__CONV_GRAD_FILTER] = {"conv_pool_packed_grad_filter_f32", "packed_sum_f32",
+                                     "packed_sum_f32"},
+    };
+    const char *reason;
+    char options[256];
+    state *s;
+    copse_status status = copse__calloc(&s, 1, sizeof *s, err);
+    if (status != COPSE_OK)
+        return status;
+    launch->state = s;
+    if (!copse__cl_packed_sizes(&s->sizes, launch->device, &reason))
+        return copse__fail(err, COPSE_UNSUPPORTED, 0, launch->device->place, "%s: %s",
+                           launch->node->name, reason);
+    copse__conv_size planned = size_of(launch->graph, launch->node, NULL);
+    s->max_parts = copse__conv_parts(&planned, launch->device->base.caps.compute_units);
+    copse__packed_options(&s->sizes, options, sizeof options);
+    const char *const *name = names[pass_of(launch->node)];
+    for (size_t k = 0; k < 3 && name[k] && status == COPSE_OK; k++)
+        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_conv_pool_packed,
+                                      options, name[k], err);
+    return status;
+}
+
+static copse_status set_shape(copse__launch *launch, size_t kernel, copse_error *err) {
+    const state *s = launch->state;
+    cl_int code = clSetKernelArg(launch->kernels[kernel].kernel, 0, sizeof s->cut.shape,
+                                 &s->cut.shape);
+    return code == CL_SUCCESS
+               ? COPSE_OK
+               : copse__cl_fail(err, launch->device, code, "clSetKernelArg");
+}
+
+static copse_status set_conv(copse__launch *launch, copse_error *err) {
+    const copse__operands *o = &launch->operands;
+    bool forward = pass_of(launch->node) == COPSE__CONV_FORWARD;
+    bool has_bias = forward && copse__cl_input(launch->graph, launch->node, 2) != NULL;
+    bool has_index = copse__cl_output(launch->graph, launch->node, 1) != NULL;
+    const copse__view none = {0};
+    copse_status status = set_shape(launch, KERNEL_PACK, err);
+    if (status == COPSE_OK)
+        status = copse__cl_args(launch, KERNEL_PACK, 1, err, "vv",
+                                forward ? &o->inputs[1] : &o->inputs[2], &o->workspace);
+    if (status == COPSE_OK)
+        status = set_shape(launch, KERNEL_CONV, err);
+    if (status != COPSE_OK)
+        return status;
+    if (!forward)
+        return copse__cl_args(launch, KERNEL_CONV, 1, err, "vvvv", &o->inputs[0],
+                              &o->inputs[1], &o->workspace, &o->outputs[0]);
+    return copse__cl_args(launch, KERNEL_CONV, 1, err, "vvvvvuuu", &o->inputs[0],
+                          &o->workspace, has_bias ? &o->inputs[2] : &none, &o->outputs[0],
+                          has_index ? &o->outputs[1] : &none,
+                          (uint32_t)launch->node->attrs.act, (uint32_t)has_bias,
+                          (uint32_t)has_index);
+}
+
+/* Elements that a group of the sum takes, about. */
+#define SUM_GRAIN 4096
+
+static size_t sum_rows(const copse_conv_shape *g) {
+    return copse__max_size(1, SUM_GRAIN / (size_t)g->target_c);
+}
+
+static size_t filter_rows(const copse_conv_shape *g) {
+    return (size_t)g->kernel_h * (size_t)g->kernel_w * (size_t)g->source_c;
+}
+
+static bool has_sums(const copse__launch *launch) {
+    return copse__cl_output(launch->graph, launch->node, 1) != NULL;
+}
+
+static copse_status set_sum(copse__launch *launch, size_t kernel, size_t rows,
+                            const copse__view *parts, const copse__view *out,
+                            copse_error *err) {
+    const state *s = launch->state;
+    const copse__view none = {0};
+    return copse__cl_args(launch, kernel, 0, err, "uuuuvvvuu", (uint32_t)rows,
+                          (uint32_t)s->cut.shape.target_c,
+                          (uint32_t)sum_rows(&s->cut.shape), (uint32_t)s->cut.parts,
+                          parts, &none, out, (uint32_t)0, (uint32_t)0);
+}
+
+static copse_status set_filter(copse__launch *launch, copse_error *err) {
+    const state *s = launch->state;
+    const copse__operands *o = &launch->operands;
+    bool parted = s->cut.parts > 1, sums = has_sums(launch);
+    const copse__view none = {0};
+    copse__view parts = o->outputs[0], bias = sums ? o->outputs[1] : none;
+    if (parted) {
+        size_t begin = bias_offset(launch->device, filter_elements(launch), s->max_parts);
+        parts = bias = o->workspace;
+        parts.bytes = begin;
+        bias.offset += begin;
+        bias.bytes -= begin;
+    }
+    copse_status status = set_shape(launch, KERNEL_FILTER, err);
+    if (status == COPSE_OK)
+        status =
+            copse__cl_args(launch, KERNEL_FILTER, 1, err, "vvvvvu", &o->inputs[0],
+                           &o->inputs[1], &o->inputs[2], &parts, &bias, (uint32_t)sums);
+    if (status == COPSE_OK && parted)
+        status = set_sum(launch, KERNEL_SUM, filter_rows(&s->cut.shape), &parts,
+                         &o->outputs[0], err);
+    if (status == COPSE_OK && parted && sums)
+        status = set_sum(launch, KERNEL_SUM_BIAS, 1, &bias, &o->outputs[1], err);
+    return status;
+}
+
+static const size_t one[3] = {1, 1, 1};
+
+static copse_status enqueue_filter(copse__launch *launch, copse_error *err) {
+    const state *s = launch->state;
+    copse_status status =
+        copse__cl_enqueue(launch, KERNEL_FILTER, 3, s->cut.groups, one, err);
+    if (status != COPSE_OK || s->cut.parts == 1)
+        return status;
+    size_t rows = sum_rows(&s->cut.shape);
+    size_t groups = (filter_rows(&s->cut.shape) + rows - 1) / rows;
+    status = copse__cl_enqueue(launch, KERNEL_SUM, 1, &groups, one, err);
+    if (status == COPSE_OK && has_sums(launch))
+        status = copse__cl_enqueue(launch, KERNEL_SUM_BIAS, 1, one, one, err);
+    return status;
+}
+
+static copse_status enqueue(copse__launch *launch, const copse__extents *extents,
+                            bool changed, copse_error *err) {
+    bool filter = pass_of(launch->node) == COPSE__CONV_GRAD_FILTER;
+    state *s = launch->state;
+    copse_status status = COPSE_OK;
+    if (changed) {
+        copse__conv_size size = size_of(launch->graph, launch->node, extents);
+        if (!copse__conv_cut_at(&s->cut, &s->sizes, pass_of(launch->node), &size,
+                                launch->device->base.caps.compute_units, s->max_parts))
+            return copse__fail(err, COPSE_INTERNAL, 0, launch->device->place,
+                               "%s: fits as planned but not at these extents",
+                               launch->node->name);
+        status = filter ? set_filter(launch, err) : set_conv(launch, err);
+    }
+    if (status != COPSE_OK)
+        return status;
+    if (filter)
+        return enqueue_filter(launch, err);
+    if (s->cut.groups[0] == 0)
+        return COPSE_OK;
+    status = copse__cl_enqueue(launch, KERNEL_PACK, 2, s->cut.pack_groups, one, err);
+    return status == COPSE_OK
+               ? copse__cl_enqueue(launch, KERNEL_CONV, 3, s->cut.groups, one, err)
+               : status;
+}
+
+const copse__cl_provider copse__cl_conv2d_max_pool_packed = {.name = "packed",
+                                                             .fits = fits,
+                                                             .workspace = workspace,
+                                                             .prepare = prepare,
+                                                             .enqueue = enqueue};
