@@ -44,6 +44,7 @@ static copse_status trial_one(size_t rank, void *user, copse_error *err) {
     size_t count = 0, rows = trial_rows(t, rank, all->divisor);
     bool enough = false;
     copse_status status = COPSE_OK;
+    t->replicas[rank].stage = "while it was measured";
     for (;;) {
         uint64_t start = copse__now_ns();
         status = copse__replica_trial(&t->replicas[rank], rows, err);

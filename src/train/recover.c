@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,9 +10,6 @@
 
 /* After a device was lost. Nothing is asked of it any more, not even to release anything; those who
  * are left share its samples. */
-
-/* Kernels are built anew when shards change: a device may be so much longer at it than another. */
-#define BUILD_PATIENCE 10
 
 bool copse__is_loss(copse_status status) {
     return status == COPSE_DEVICE || status == COPSE_DEVICE_MEMORY ||
@@ -53,6 +51,14 @@ static const copse_error *words_about(const copse__trainer *t, size_t rank) {
     return copse__workers_error(t->workers, rank);
 }
 
+/* One that does not come back: from where. */
+static void say_stage(const copse__trainer *t, size_t rank, copse_error *why) {
+    const char *stage = t->replicas[rank].stage;
+    size_t used = strlen(why->text);
+    if (stage && copse__workers_is_out(t->workers, rank))
+        snprintf(why->text + used, sizeof why->text - used, ", %s", stage);
+}
+
 static void say(const copse__trainer *t, const char *what, size_t rank, const char *why) {
     copse__trainer_event event = {.what = what,
                                   .step = t->position.step,
@@ -71,6 +77,7 @@ void copse__trainer_give_up(copse__trainer *t, bool repeated) {
         if (!t->failed[r] || atomic_load(&t->replicas[r].lost))
             continue;
         copse_error why = *words_about(t, r);
+        say_stage(t, r, &why);
         if (t->allreduce)
             (void)!copse__allreduce_drop(t->allreduce, t->engine_ranks[r], NULL);
         atomic_store(&t->replicas[r].lost, true);
@@ -167,10 +174,11 @@ static copse_status make_ready(copse__trainer *t, copse_error *err) {
     for (size_t r = 0; r < t->replica_count; r++)
         copse__workers_rest(t->workers, r,
                             atomic_load(&t->replicas[r].lost) || t->shards[r] == 0);
-    copse__workers_set_patience(t->workers, t->stall_ns * BUILD_PATIENCE);
+    copse__workers_set_patience(t->workers, t->stall_ns * COPSE__BUILD_PATIENCE);
     nobody_named(t);
     copse_status status = copse__workers_run(t->workers, resize_one, t, t->statuses, err);
     copse__workers_set_patience(t->workers, t->stall_ns);
+    copse__trainer_set_pace(t);
     for (size_t r = 0; r < t->replica_count && status == COPSE_OK; r++)
         if (t->replicas[r].resting && t->shards[r] > 0)
             status = copse__trainer_wake(t, r, err);

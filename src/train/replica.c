@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "plan/fuse.h"
 
@@ -207,6 +208,8 @@ static copse_status warm_up_programs(copse__replica *r, copse_error *err) {
     copse__program *programs[] = {r->eval, r->train};
     const copse__graph *graphs[] = {r->eval_graph, r->train_graph};
     void *zeros;
+    uint64_t begun = 0;
+    r->pass_ns = 0;
     size_t bytes = planned_bytes(r->eval_graph);
     if (r->train_graph)
         bytes = copse__max_size(bytes, planned_bytes(r->train_graph));
@@ -215,10 +218,14 @@ static copse_status warm_up_programs(copse__replica *r, copse_error *err) {
         return status;
     for (size_t i = 0; i < COPSE__COUNT(programs) && programs[i]; i++) {
         size_t rows = i == 0 ? r->sizes.eval_rows : r->sizes.train_rows;
-        for (size_t slot = 0; slot < COPSE__INPUT_SLOTS; slot++)
+        for (size_t slot = 0; slot < COPSE__INPUT_SLOTS; slot++) {
+            begun = copse__now_ns(); /* the first run may compile */
             COPSE__TRY(run_once(programs[i], graphs[i], slot, copse__max_size(rows, 1),
                                 zeros, err),
                        out);
+        }
+        uint64_t took = copse__now_ns() - begun;
+        r->pass_ns = took > r->pass_ns ? took : r->pass_ns;
     }
     for (size_t l = 0; r->partials && l < r->sizes.levels; l++)
         COPSE__TRY(copse__partials_push(r->partials, err), out);

@@ -36,6 +36,7 @@ typedef struct copse__replica {
     size_t rank;
     copse__device *device;
     copse__sizes sizes;
+    uint64_t pass_ns; /* that a micro-batch took when it was warmed up */
     copse__graph *train_graph, *eval_graph; /* train_graph NULL: evaluation only */
     copse__plan *train_plan, *eval_plan;
     const copse__layout *layout;
@@ -60,8 +61,10 @@ typedef struct copse__replica {
     size_t part_count;
     copse__fence *parts_read;
 
-    atomic_bool lost; /* its device failed: no call is made to it any more */
-    bool resting;     /* too slow to pay its way: takes part in nothing for now */
+    const char
+        *_Atomic stage; /* what its thread waits for, for a message; NULL: nothing */
+    atomic_bool lost;   /* its device failed: no call is made to it any more */
+    bool resting;       /* too slow to pay its way: takes part in nothing for now */
 } copse__replica;
 
 /* Builds and fuses the graphs; touches the device only to open it. */

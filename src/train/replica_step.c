@@ -431,6 +431,7 @@ static copse_status reduce(copse__replica *r, copse__step *step, copse_error *er
 static copse_status update(copse__replica *r, copse__step *step, copse_error *err) {
     if (step->nonfinite > 0 || !step->update)
         return COPSE_OK;
+    r->stage = "while it was given the update";
     copse_status status = copse__updater_apply(r->updater, err);
     if (status == COPSE_OK && step->hash)
         status = copse__updater_hash(r->updater, &step->weights_hash, err);
@@ -443,6 +444,7 @@ copse_status copse__replica_step(copse__replica *r, copse__step *step, copse_err
     step->committed = step->submitted = step->measured = false;
     step->failed_rank = SIZE_MAX;
     walk w = begin_walk(r, true, &step->share, step->next.rows > 0 ? &step->next : NULL);
+    r->stage = "while it was given the forward and backward passes";
     copse_status status = time_upload(&w, step, err);
     if (status == COPSE_OK)
         status = run_share(&w, step, err);
@@ -453,8 +455,10 @@ copse_status copse__replica_step(copse__replica *r, copse__step *step, copse_err
             settle(step);
         return status;
     }
+    r->stage = "while its gradients were waited for";
     status = reduce(r, step, err);
     step->times.summed_ns = copse__now_ns();
+    r->stage = "while its losses were waited for";
     if (status == COPSE_OK && w.count > 0)
         status = take_results(&w, w.count - 1, step->patience_ns, err);
     step->measured = status == COPSE_OK;
@@ -485,6 +489,7 @@ copse_status copse__replica_evaluate(copse__replica *r, const copse__share *shar
                                      copse_error *err) {
     copse_status status = COPSE_OK;
     walk w = begin_walk(r, false, share, next->rows > 0 ? next : NULL);
+    r->stage = "while a batch was evaluated";
     begin_results(r, share->rows);
     if (w.count == 0 && w.next)
         return copse__replica_load(r, false, w.next, err);

@@ -105,6 +105,7 @@ static void transfer_free(transfer *x) {
 
 static copse_status transfer_one(size_t rank, void *user, copse_error *err) {
     transfer *x = user;
+    x->trainer->replicas[rank].stage = "while its weights were read or written";
     copse__store *store = x->trainer->replicas[rank].store;
     copse__kind kind = x->at.kind == ITEM_SLOT ? COPSE__KIND_SLOT : COPSE__KIND_WEIGHT;
     return x->reads

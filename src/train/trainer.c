@@ -151,6 +151,7 @@ static copse_status check_device(const copse__trainer *t, const copse__replica *
 
 static copse_status open_one(size_t rank, void *user, copse_error *err) {
     const opening *o = user;
+    o->trainer->replicas[rank].stage = "while it was opened and checked";
     copse__trainer *t = o->trainer;
     copse__sizes sizes;
     copse_status status = copse__shards_sizes(t, rank, &sizes, err);
@@ -170,6 +171,7 @@ static copse_status plan_one(size_t rank, void *user, copse_error *err) {
 
 static copse_status prepare_one(size_t rank, void *user, copse_error *err) {
     const opening *o = user;
+    o->trainer->replicas[rank].stage = "while its kernels were built";
     copse__replica *replica = &o->trainer->replicas[rank];
     copse_status status = copse__replica_prepare(replica, &o->trainer->optimizer, err);
     return status == COPSE_OK ? copse__replica_warm_up(replica, err) : status;
@@ -267,6 +269,7 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
                             .providers = options->providers,
                             .backend = options->backend},
                  .selftest = options->selftest};
+    copse__workers_set_patience(t->workers, t->stall_ns * COPSE__BUILD_PATIENCE);
     copse__trainer_tell(t, "opening and checking the devices");
     COPSE__TRY(copse__workers_run(t->workers, open_one, &o, NULL, err), out);
     COPSE__TRY(make_layout(t, err), out);
@@ -284,6 +287,7 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
     }
     COPSE__TRY(copse__group_join(t, err), out);
     copse__workers_set_patience(t->workers, t->stall_ns);
+    copse__trainer_set_pace(t);
     COPSE__TRY(new_moving(t, err), out);
     COPSE__TRY(draw_weights(t, err), out);
     copse__trainer_tell(t, NULL);
@@ -302,6 +306,32 @@ static copse_status new_augment(copse__trainer *t, copse_error *err) {
         t->eval_augment_count =
             copse__augment_for_evaluation(t->eval_augment, t->augment, t->augment_count);
     return status;
+}
+
+void copse__trainer_set_pace(copse__trainer *t) {
+    uint64_t longest = 0;
+    for (size_t r = 0; r < t->replica_count; r++) {
+        const copse__replica *replica = &t->replicas[r];
+        size_t micro = copse__max_size(replica->sizes.train_rows, 1);
+        uint64_t step = replica->pass_ns * (t->shards[r] / micro + 1);
+        if (copse__takes_part(t, r) && step > longest)
+            longest = step;
+    }
+    copse__workers_set_pace(t->workers, longest);
+}
+
+static void on_hang(void *user, double seconds) {
+    const copse__trainer *t = user;
+    const char *stage = t->replicas[0].stage;
+    copse_error why = {0};
+    copse__fail(&why, COPSE_TIMEOUT, 0, t->choices[0].label,
+                "after step %" PRIu64 ": it has not answered for %.3g s%s%s; its driver "
+                "hangs, and the last checkpoint is what remains",
+                t->position.step, seconds, stage ? ", " : "", stage ? stage : "");
+    if (t->hooks.on_hang)
+        t->hooks.on_hang(t->hooks.user, &why);
+    else
+        copse__log(COPSE_LOG_ERROR, "%s: %s", why.place, why.text);
 }
 
 static copse_status new_arrays(copse__trainer *t, copse_error *err) {
@@ -350,6 +380,7 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
     COPSE__TRY(make_network(&t->network, config, sets, err), fail);
     COPSE__TRY(copse__shards_begin(t, options->shards, &measure, err), fail);
     COPSE__TRY(copse__workers_new(&t->workers, t->replica_count, err), fail);
+    COPSE__TRY(copse__workers_watch(t->workers, on_hang, t, err), fail);
     COPSE__TRY(prepare_all(t, options, measure, err), fail);
     *out = t;
     return COPSE_OK;
@@ -386,6 +417,9 @@ void copse__trainer_close(copse__trainer *t) {
     if (!t)
         return;
     free_moving(t);
+    for (size_t r = 0; t->workers && r < t->replica_count; r++)
+        if (copse__workers_is_out(t->workers, r))
+            atomic_store(&t->replicas[r].lost, true); /* also where opening failed */
     /* A thread that is still in its driver may come back and look at all of these. */
     bool all_back = copse__workers_free(t->workers);
     if (all_back) {
@@ -485,6 +519,7 @@ const copse__graph *copse__trainer_graph(const copse__trainer *t) {
 
 static copse_status finish_one(size_t rank, void *user, copse_error *err) {
     copse__trainer *t = user;
+    t->replicas[rank].stage = "while its queues were emptied";
     copse__device *device = t->replicas[rank].device;
     copse_status status =
         copse__backend_of(device)->finish(device, COPSE__QUEUE_UPLOAD, err);
@@ -499,6 +534,7 @@ void copse__trainer_finish_queues(copse__trainer *t) {
 
 static copse_status hash_one(size_t rank, void *user, copse_error *err) {
     copse__trainer *t = user;
+    t->replicas[rank].stage = "while its weights were hashed";
     return copse__updater_hash(t->replicas[rank].updater, &t->steps[rank].weights_hash,
                                err);
 }

@@ -69,6 +69,11 @@ typedef struct copse__trainer_hooks {
     void (*on_evaluate)(void *user, const copse__progress *progress);
     void (*on_prepare)(void *user, const char *what); /* "preparing 0:0" */
     void (*on_event)(void *user, const copse__trainer_event *event);
+    /* A single device (of several the last one too, but that one can be left alone) has not answered for
+     * devices.stall_seconds, and for 20 times as long as anything took before: its driver hangs, and so
+     * does the thread that called the trainer. For ending the process: called in another thread, which
+     * must not call the trainer. The line names device, step and stage. NULL: a line in the log only. */
+    void (*on_hang)(void *user, const copse_error *why);
     void *user;
 } copse__trainer_hooks;
 

@@ -66,6 +66,10 @@ struct copse__trainer {
     atomic_bool stop;
 };
 
+/* Kernels are built before the first step and when shards change: a device may be so much longer at it than
+ * at a step. */
+#define COPSE__BUILD_PATIENCE 10
+
 static inline bool copse__takes_part(const copse__trainer *t, size_t rank) {
     return !atomic_load(&t->replicas[rank].lost) && !t->replicas[rank].resting;
 }
@@ -90,6 +94,9 @@ static inline const copse__graph *copse__trainer_main_graph(const copse__trainer
     const copse__replica *r = &t->replicas[t->lead == SIZE_MAX ? 0 : t->lead];
     return r->train_graph ? r->train_graph : r->eval_graph;
 }
+
+/* Tells the workers what a step is expected to take. */
+void copse__trainer_set_pace(copse__trainer *trainer);
 
 /* A line for on_prepare; NULL ends it. */
 void copse__trainer_tell(const copse__trainer *trainer, const char *what);

@@ -8,8 +8,7 @@
 
 #include "base/error.h"
 
-/* One host thread a replica. A single worker is the caller itself: no thread, no hand-over, and
- * no patience that could end. */
+/* One host thread a replica. A single worker is the caller itself: no thread and no hand-over. */
 typedef struct copse__workers copse__workers;
 
 typedef copse_status copse__work_fn(size_t rank, void *user, copse_error *err);
@@ -24,7 +23,8 @@ bool copse__workers_free(copse__workers *workers);
  * COPSE_OK for those that rest.
  *
  * With a patience, a rank that has not returned so long after the last other one did is left
- * alone: its status is COPSE_TIMEOUT, and it rests from then on. Its thread may return at any
+ * alone, and so are all where nobody has returned for as long and for 20 times the longest round so far or
+ * expected: its status is COPSE_TIMEOUT, and it rests from then on. Its thread may return at any
  * later time, so all that fn reaches must outlive it (copse__workers_is_out), and fn must look
  * after each device call whether it is still wanted. */
 copse_status copse__workers_run(copse__workers *workers, copse__work_fn *fn, void *user,
@@ -36,6 +36,16 @@ copse_status copse__workers_run_on(copse__workers *workers, size_t rank,
 
 /* 0: without end, the state at first. */
 void copse__workers_set_patience(copse__workers *workers, uint64_t ns);
+
+/* What the longest of the next rounds is expected to take; those so far count no more. */
+void copse__workers_set_pace(copse__workers *workers, uint64_t round_ns);
+
+/* A single worker, whom nobody can leave alone as it is the caller: where its patience ends, fn is called
+ * from another thread, and the caller is held up if it returns meanwhile. For ending the process. Not
+ * called again in that round. Nothing happens where there are several workers. */
+typedef void copse__hang_fn(void *user, double seconds);
+copse_status copse__workers_watch(copse__workers *workers, copse__hang_fn *fn, void *user,
+                                  copse_error *err);
 
 /* The rank's device is known to be lost: its fn is waited for a moment only. From any thread. */
 void copse__workers_doubt(copse__workers *workers, size_t rank);

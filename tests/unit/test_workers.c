@@ -39,6 +39,13 @@ static copse_status work_one(size_t rank, void *user, copse_error *err) {
                             : COPSE_OK;
 }
 
+static void *release_later(void *user) {
+    work *w = user;
+    sleep_ns(5 * PATIENCE_NS);
+    atomic_store(&w->go_on, true);
+    return NULL;
+}
+
 static void make(work *w) {
     *w = (work){.fails = COUNT, .hangs = COUNT};
     ASSERT_OK(copse__workers_new(&w->workers, COUNT, &error));
@@ -139,6 +146,75 @@ START_TEST(test_single_worker_is_the_caller) {
 }
 END_TEST
 
+/* All hang: nobody returns whom the others could be judged by. */
+START_TEST(test_run_ends_where_nobody_returns) {
+    static work w; /* outlives the test */
+    copse_status statuses[COUNT];
+    make(&w);
+    for (size_t r = 0; r < COUNT; r++)
+        copse__workers_rest(w.workers, r, r != 2);
+    copse__workers_set_patience(w.workers, PATIENCE_NS);
+    ASSERT_OK(copse__workers_run(w.workers, work_one, &w, statuses, &error));
+    w.hangs = 2;
+    uint64_t begun = copse__now_ns();
+    ASSERT_FAILS(COPSE_TIMEOUT,
+                 copse__workers_run(w.workers, work_one, &w, statuses, &error));
+    ck_assert_int_eq(statuses[2], COPSE_TIMEOUT);
+    uint64_t took = copse__now_ns() - begun;
+    ck_assert(took >= PATIENCE_NS && took < UINT64_C(5000000000));
+    ck_assert(copse__workers_is_out(w.workers, 2));
+    atomic_store(&w.go_on, true);
+}
+END_TEST
+
+/* A step may take 20 times as long as was expected, whatever the patience. */
+START_TEST(test_run_waits_for_long_rounds) {
+    work w;
+    make(&w);
+    copse__workers_rest(w.workers, 0, true);
+    copse__workers_rest(w.workers, 1, true);
+    copse__workers_set_patience(w.workers, 1000000);
+    copse__workers_set_pace(w.workers, PATIENCE_NS);
+    w.hangs = 2;
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, release_later, &w), 0);
+    ASSERT_OK(copse__workers_run(w.workers, work_one, &w, NULL, &error));
+    pthread_join(thread, NULL);
+    ck_assert(copse__workers_free(w.workers));
+}
+END_TEST
+
+static atomic_int told;
+
+static void tell(void *user, double seconds) {
+    work *w = user;
+    ck_assert_double_ge(seconds, PATIENCE_NS * 1e-9);
+    atomic_store(&w->go_on, true);
+    sleep_ns(PATIENCE_NS / 2);
+    atomic_fetch_add(&told, 1); /* the caller is still held up */
+}
+
+START_TEST(test_single_worker_is_watched) {
+    work w = {.fails = COUNT, .hangs = COUNT};
+    ASSERT_OK(copse__workers_new(&w.workers, 1, &error));
+    ASSERT_OK(copse__workers_watch(w.workers, tell, &w, &error));
+    ASSERT_OK(copse__workers_run(w.workers, work_one, &w, NULL, &error));
+    copse__workers_set_patience(w.workers, PATIENCE_NS);
+    sleep_ns(2 * PATIENCE_NS); /* between two rounds nobody is waited for */
+    for (int hangs = 1; hangs <= 2; hangs++) {
+        w.hangs = 0;
+        atomic_store(&w.go_on, false);
+        ASSERT_OK(copse__workers_run(w.workers, work_one, &w, NULL, &error));
+        ck_assert_int_eq(atomic_load(&told), hangs);
+        copse__workers_set_pace(w.workers, 0); /* that long one is no measure */
+    }
+    w.hangs = COUNT;
+    ASSERT_OK(copse__workers_run_on(w.workers, 0, work_one, &w, &error));
+    ck_assert_int_eq(atomic_load(&told), 2);
+    ck_assert(copse__workers_free(w.workers));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("workers");
     ADD_TEST(suite, test_run_calls_everyone_and_tells_who_failed);
@@ -146,6 +222,9 @@ int main(void) {
     ADD_TEST(suite, test_run_patience_ends);
     ADD_TEST(suite, test_run_doubted_rank_is_not_waited_for);
     ADD_TEST(suite, test_free_does_not_wait_for_who_is_out);
+    ADD_TEST(suite, test_run_ends_where_nobody_returns);
+    ADD_TEST(suite, test_run_waits_for_long_rounds);
     ADD_TEST(suite, test_single_worker_is_the_caller);
+    ADD_TEST(suite, test_single_worker_is_watched);
     return run_suite(suite);
 }
