@@ -21,40 +21,77 @@ static copse__stage_path known_path(const copse__trainer *t, size_t rank) {
     return known->mapped ? COPSE__PATH_MAPPED : COPSE__PATH_COPIED;
 }
 
-copse_status copse__group_engine(copse__trainer *t, const bool *in,
-                                 copse__allreduce **out, size_t *engine_ranks,
-                                 copse_error *err) {
+/* What opening an all-reduce needs. On the heap, where it stays if a driver does not come back. */
+typedef struct opening {
+    copse__allreduce *engine;
+    copse__allreduce_options options;
+    copse__device **devices;
+    copse__stage_path *paths;
+    size_t *elements;
+} opening;
+
+static void opening_free(opening *o) {
+    if (o) {
+        free(o->devices);
+        free(o->paths);
+        free(o->elements);
+    }
+    free(o);
+}
+
+static copse_status open_engine(size_t rank, void *user, copse_error *err) {
+    opening *o = user;
+    (void)rank;
+    return copse__allreduce_new(&o->engine, &o->options, err);
+}
+
+static copse_status describe_engine(const copse__trainer *t, const bool *in, opening *o,
+                                    size_t *engine_ranks, copse_error *err) {
     copse_status status;
-    copse__device **devices = NULL;
-    copse__stage_path *paths = NULL;
-    size_t *elements = NULL, count = 0;
-    *out = NULL;
-    COPSE__TRY(copse__calloc(&devices, t->replica_count, sizeof(copse__device *), err),
+    size_t count = 0;
+    COPSE__TRY(copse__calloc(&o->devices, t->replica_count, sizeof(copse__device *), err),
                out);
-    COPSE__TRY(copse__calloc(&elements, t->layout->bucket_count, sizeof *elements, err),
-               out);
-    COPSE__TRY(copse__calloc(&paths, t->replica_count, sizeof *paths, err), out);
+    COPSE__TRY(
+        copse__calloc(&o->elements, t->layout->bucket_count, sizeof *o->elements, err),
+        out);
+    COPSE__TRY(copse__calloc(&o->paths, t->replica_count, sizeof *o->paths, err), out);
     for (size_t r = 0; r < t->replica_count; r++) {
         if (!in[r])
             continue;
         engine_ranks[r] = count;
-        paths[count] = known_path(t, r);
-        devices[count++] = t->replicas[r].device;
+        o->paths[count] = known_path(t, r);
+        o->devices[count++] = t->replicas[r].device;
     }
     for (size_t b = 0; b < t->layout->bucket_count; b++)
-        elements[b] = t->layout->buckets[b].elements;
-    copse__allreduce_options options = {.devices = devices,
-                                        .rank_count = count,
-                                        .bucket_elements = elements,
-                                        .bucket_count = t->layout->bucket_count,
-                                        .paths = paths,
-                                        .warn_ns = t->stall_ns / 12 + 1,
-                                        .fail_ns = t->stall_ns};
-    COPSE__TRY(copse__allreduce_new(out, &options, err), out);
+        o->elements[b] = t->layout->buckets[b].elements;
+    o->options = (copse__allreduce_options){.devices = o->devices,
+                                            .rank_count = count,
+                                            .bucket_elements = o->elements,
+                                            .bucket_count = t->layout->bucket_count,
+                                            .paths = o->paths,
+                                            .warn_ns = t->stall_ns / 12 + 1,
+                                            .fail_ns = t->stall_ns};
 out:
-    free(devices);
-    free(paths);
-    free(elements);
+    return status;
+}
+
+copse_status copse__group_engine(copse__trainer *t, const bool *in,
+                                 copse__allreduce **out, size_t *engine_ranks,
+                                 copse_error *err) {
+    copse_status status;
+    opening *o = NULL;
+    size_t caller = 0; /* whose thread calls all devices, so that it can be left there */
+    *out = NULL;
+    while (caller + 1 < t->replica_count && !in[caller])
+        caller++;
+    COPSE__TRY(copse__calloc(&o, 1, sizeof *o, err), out);
+    COPSE__TRY(describe_engine(t, in, o, engine_ranks, err), out);
+    t->replicas[caller].stage = "while the all-reduce was opened";
+    COPSE__TRY(copse__workers_run_on(t->workers, caller, open_engine, o, err), out);
+    *out = o->engine;
+out:
+    if (!copse__workers_is_out(t->workers, caller))
+        opening_free(o);
     return status;
 }
 

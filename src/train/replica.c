@@ -40,7 +40,7 @@ copse_status copse__replica_open(copse__replica *r, size_t rank,
                                  const copse__network *network, copse__sizes sizes,
                                  bool training, copse_error *err) {
     copse_status status;
-    *r = (copse__replica){.rank = rank, .sizes = sizes};
+    *r = (copse__replica){.rank = rank, .sizes = sizes, .stage = "while it was opened"};
     COPSE__TRY(build_graphs(r, network, training, err), fail);
     COPSE__TRY(copse__device_open(&r->device, choice, device_options, err), fail);
     COPSE__TRY(fuse_graphs(r, err), fail);

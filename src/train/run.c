@@ -247,6 +247,15 @@ copse_status copse__run_end(copse__run *run, copse_status outcome, const copse_e
     return status;
 }
 
+void copse__run_abandon(copse__run *run, const copse_error *why) {
+    copse__saved saved;
+    if (!run->trainer)
+        return; /* not started */
+    if (run->saver)
+        (void)!copse__saver_result(run->saver, true, &saved);
+    log_end(run, why->status, why, NULL);
+}
+
 copse_status copse__run_load_weights(copse__trainer *trainer, const char *path,
                                      copse_error *err) {
     const copse__config_init from = {.file = (char *)(size_t)path};

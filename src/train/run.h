@@ -58,6 +58,9 @@ copse_status copse__run_restore_best(copse__run *run, bool *restored, copse_erro
 copse_status copse__run_end(copse__run *run, copse_status outcome, const copse_error *why,
                             const copse__score *test, copse_error *err);
 
+/* From on_hang: waits for a checkpoint that is being written, and ends the log. Nothing can be saved. */
+void copse__run_abandon(copse__run *run, const copse_error *why);
+
 /* The weights of a checkpoint, or of a file of another program (train/import.h), into a trainer.
  * COPSE_CONFIG names the first parameter that is missing or of another shape. */
 copse_status copse__run_load_weights(copse__trainer *trainer, const char *path,

@@ -83,12 +83,29 @@ copse_status copse__slot_alloc(void *user, size_t replica, size_t bytes, void **
     return COPSE_OK;
 }
 
+static copse_status free_one(size_t rank, void *user, copse_error *err) {
+    request *asked = user;
+    (void)err;
+    copse__backend_of(asked->trainer->replicas[rank].device)->buffer_free(asked->buffer);
+    return COPSE_OK;
+}
+
+/* In the rank's thread, which can be left alone where its driver does not come back from it. */
 static void release(const copse__slot_memory *memory, copse__slot_entry entry) {
+    copse__trainer *t = memory->trainer;
+    request *asked;
     if (!entry.buffer)
         free(entry.address);
-    else if (!is_lost(memory->trainer, entry.rank))
-        copse__backend_of(memory->trainer->replicas[entry.rank].device)
-            ->buffer_free(entry.buffer);
+    if (!entry.buffer || is_lost(t, entry.rank) ||
+        copse__calloc(&asked, 1, sizeof *asked, NULL) != COPSE_OK)
+        return;
+    *asked = (request){.trainer = t, .buffer = entry.buffer};
+    copse_status status =
+        copse__workers_run_on(t->workers, entry.rank, free_one, asked, NULL);
+    if (status != COPSE_OK)
+        copse__trainer_lose(t, entry.rank, status);
+    if (!copse__workers_is_out(t->workers, entry.rank))
+        free(asked);
 }
 
 void copse__slot_free(void *user, size_t replica, void *address) {

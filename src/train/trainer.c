@@ -151,13 +151,13 @@ static copse_status check_device(const copse__trainer *t, const copse__replica *
 
 static copse_status open_one(size_t rank, void *user, copse_error *err) {
     const opening *o = user;
-    o->trainer->replicas[rank].stage = "while it was opened and checked";
     copse__trainer *t = o->trainer;
     copse__sizes sizes;
     copse_status status = copse__shards_sizes(t, rank, &sizes, err);
     if (status == COPSE_OK)
         status = copse__replica_open(&t->replicas[rank], rank, &t->choices[rank],
                                      &o->device, &t->network, sizes, t->training, err);
+    t->replicas[rank].stage = "while it was checked";
     if (status != COPSE_OK || !o->selftest || t->choices[rank].api == COPSE__API_HOST)
         return status; /* the host is what the others are compared with */
     return check_device(t, &t->replicas[rank], err);
@@ -326,7 +326,7 @@ static void on_hang(void *user, double seconds) {
     copse_error why = {0};
     copse__fail(&why, COPSE_TIMEOUT, 0, t->choices[0].label,
                 "after step %" PRIu64 ": it has not answered for %.3g s%s%s; its driver "
-                "hangs, and the last checkpoint is what remains",
+                "hangs, and what it holds is lost: go on from the last checkpoint",
                 t->position.step, seconds, stage ? ", " : "", stage ? stage : "");
     if (t->hooks.on_hang)
         t->hooks.on_hang(t->hooks.user, &why);

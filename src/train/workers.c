@@ -42,7 +42,8 @@ struct copse__workers {
     uint64_t returned_ns;             /* when the last one came back */
     uint64_t expected_ns, longest_ns; /* a round's time */
     unsigned rounds;                  /* so far */
-    bool cut_short;                   /* somebody was left alone in this round */
+    bool paced;     /* rounds from now on are measures of those to come */
+    bool cut_short; /* somebody was left alone in this round */
     bool stop;
     copse__hang_fn *hang; /* of a single worker */
     void *hang_user;
@@ -190,11 +191,13 @@ static void call(worker *w) {
     w->called = true;
 }
 
-/* How long a round may take until somebody returns. */
+/* How long a round may take until somebody returns: of several, all may wait for the one that hangs until
+ * their all-reduce tells them. */
 static uint64_t round_limit(const copse__workers *all) {
+    uint64_t least = all->count > 1 ? 3 * all->patience_ns : all->patience_ns;
     uint64_t pace =
         all->expected_ns > all->longest_ns ? all->expected_ns : all->longest_ns;
-    return pace > all->patience_ns / PACES ? pace * PACES : all->patience_ns;
+    return pace > least / PACES ? pace * PACES : least;
 }
 
 /* Whether the worker's time is over; else *until is lowered to when it will be. */
@@ -202,12 +205,12 @@ static bool is_overdue(const copse__workers *all, const worker *w, uint64_t now,
                        uint64_t *until) {
     uint64_t patience = w->doubted ? MOMENT_NS : all->patience_ns;
     uint64_t since = all->returned_ns;
-    if (patience == 0)
-        return false;
     if (since == 0) { /* nobody to judge it by but the rounds before */
         since = all->begun_ns;
-        patience = w->doubted ? patience : round_limit(all);
+        patience = all->patience_ns ? round_limit(all) : 0;
     }
+    if (patience == 0)
+        return false;
     uint64_t due = since + patience;
     if (now >= due)
         return true;
@@ -264,7 +267,7 @@ static void run_round(copse__workers *all, copse__work_fn *fn, void *user,
             do_work(&all->workers[i]);
     wait_for_all(all);
     uint64_t took = copse__now_ns() - all->begun_ns;
-    if (!all->cut_short && took > all->longest_ns)
+    if (all->paced && !all->cut_short && took > all->longest_ns)
         all->longest_ns = took;
     all->rounds++;
     all->begun_ns = 0;
@@ -322,6 +325,7 @@ void copse__workers_set_pace(copse__workers *all, uint64_t round_ns) {
     pthread_mutex_lock(&all->lock);
     all->expected_ns = round_ns;
     all->longest_ns = 0;
+    all->paced = true;
     pthread_mutex_unlock(&all->lock);
 }
 

@@ -23,8 +23,8 @@ bool copse__workers_free(copse__workers *workers);
  * COPSE_OK for those that rest.
  *
  * With a patience, a rank that has not returned so long after the last other one did is left
- * alone, and so are all where nobody has returned for as long and for 20 times the longest round so far or
- * expected: its status is COPSE_TIMEOUT, and it rests from then on. Its thread may return at any
+ * alone, and so are all where nobody has returned for thrice as long (a single one: for as long) and for
+ * 20 times the longest round so far or expected: its status is COPSE_TIMEOUT, and it rests from then on. Its thread may return at any
  * later time, so all that fn reaches must outlive it (copse__workers_is_out), and fn must look
  * after each device call whether it is still wanted. */
 copse_status copse__workers_run(copse__workers *workers, copse__work_fn *fn, void *user,
@@ -37,7 +37,8 @@ copse_status copse__workers_run_on(copse__workers *workers, size_t rank,
 /* 0: without end, the state at first. */
 void copse__workers_set_patience(copse__workers *workers, uint64_t ns);
 
-/* What the longest of the next rounds is expected to take; those so far count no more. */
+/* What the longest of the next rounds is expected to take; those so far count no more. Before the first
+ * call no round is a measure of others. */
 void copse__workers_set_pace(copse__workers *workers, uint64_t round_ns);
 
 /* A single worker, whom nobody can leave alone as it is the caller: where its patience ends, fn is called

@@ -8,6 +8,7 @@
  *   late CALL NTH MS [DEVICE]   goes on after MS milliseconds
  *   hang CALL NTH [DEVICE]      never returns
  *   slow FACTOR DEVICE          each kernel is waited for, then FACTOR-1 times as long slept
+ *   count FILE                  at the end writes "CALL DEVICE CALLS" lines there
  *
  * CALL is alloc, read, write, map, unmap, kernel, flush or wait; NTH counts from 1 over the
  * device's calls (all devices' where none is given), and "NTH+" means that one and every
@@ -49,6 +50,8 @@ static struct {
     size_t order_count;
     cl_context contexts[MOST_CONTEXTS];
     size_t context_count;
+    long counts[CALLS][MOST_CONTEXTS];
+    char count_path[256];
 } layer = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void sleep_s(double seconds) {
@@ -76,6 +79,8 @@ static bool passes(call kind, cl_context context) {
     bool fails = false, hangs = false;
     pthread_mutex_lock(&layer.lock);
     const int device = device_of(context);
+    if (device >= 0)
+        layer.counts[kind][device]++;
     for (size_t i = 0; i < layer.order_count; i++) {
         order *o = &layer.orders[i];
         if (o->action == SLOW || o->call != kind ||
@@ -228,6 +233,16 @@ static cl_int CL_API_CALL event_info(cl_event event, cl_event_info what, size_t 
     return layer.next->clGetEventInfo(event, what, bytes, value, used);
 }
 
+static void write_counts(void) {
+    FILE *out = fopen(layer.count_path, "we");
+    if (out == NULL)
+        return;
+    for (size_t c = 0; c < CALLS; c++)
+        for (size_t d = 0; d < layer.context_count; d++)
+            fprintf(out, "%s %zu %ld\n", call_names[c], d, layer.counts[c][d]);
+    fclose(out);
+}
+
 /* One order; false where it says nothing known. */
 static bool parse(const char *text, order *out) {
     char verb[8], name[16], nth[24];
@@ -264,6 +279,10 @@ static void read_orders(void) {
     for (char *one; (one = strsep(&rest, ";")) != NULL;) {
         if (one[strspn(one, " ")] == '\0')
             continue;
+        if (sscanf(one, " count %255s", layer.count_path) == 1) {
+            atexit(write_counts);
+            continue;
+        }
         if (layer.order_count == MOST_ORDERS ||
             !parse(one, &layer.orders[layer.order_count])) {
             fprintf(stderr, "COPSE_FAULT: '%s' is no order\n", one);

@@ -50,6 +50,7 @@ static copse_status evaluate(copse_session *s, copse_error *err) {
 }
 
 static const copse__trainer_hooks hooks = {.on_evaluate = copse_session_on_evaluate,
+                                           .on_hang = copse_session_on_hang,
                                            .on_prepare = copse_session_on_prepare};
 
 int copse_cmd_eval(int argc, char **argv) {

@@ -124,6 +124,7 @@ static bool is_writable_name(const char *output) {
 }
 
 static const copse__trainer_hooks hooks = {.on_evaluate = copse_session_on_evaluate,
+                                           .on_hang = copse_session_on_hang,
                                            .on_prepare = copse_session_on_prepare};
 
 int copse_cmd_predict(int argc, char **argv) {

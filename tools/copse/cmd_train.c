@@ -101,6 +101,7 @@ static const copse__trainer_hooks hooks = {.on_step = on_step,
                                            .on_event = on_event,
                                            .on_epoch = on_epoch,
                                            .on_evaluate = copse_session_on_evaluate,
+                                           .on_hang = copse_session_on_hang,
                                            .on_prepare = copse_session_on_prepare};
 
 /* ---- The run --------------------------------------------------------------------------- */

@@ -28,10 +28,7 @@ static bool any_lost(const copse_session *s) {
 }
 
 int copse_session_leave(copse_session *s, int code) {
-    if (!any_lost(s)) {
-        copse_session_close(s);
-        return code;
-    }
+    bool lost = any_lost(s);
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_handler = on_alarm;
@@ -40,6 +37,19 @@ int copse_session_leave(copse_session *s, int code) {
     sigaction(SIGALRM, &action, NULL);
     alarm(30);
     copse_session_close(s);
+    alarm(0);
+    if (!lost)
+        return code;
+    fflush(NULL);
+    _exit(code);
+}
+
+void copse_session_on_hang(void *user, const copse_error *why) {
+    copse_session *s = user;
+    progress_clear(&s->progress);
+    int code = copse_report(why);
+    if (s->run)
+        copse__run_abandon(s->run, why);
     fflush(NULL);
     _exit(code);
 }
@@ -281,6 +291,12 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
     return COPSE_OK;
 fail:
     progress_clear(&s->progress);
+    /* A driver that hangs while it is opened may hold up the process's end, too. */
+    if (status == COPSE_TIMEOUT) {
+        int code = copse_report(err);
+        fflush(NULL);
+        _exit(code);
+    }
     copse_session_close(s);
     return status;
 }

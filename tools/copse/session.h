@@ -62,14 +62,16 @@ void copse_session_options_free(copse_session_options *options);
 copse_status copse_session_open(copse_session *out, const copse_session_options *options,
                                 copse_error *err);
 void copse_session_close(copse_session *session);
-/* The same, and returns code. Where a device was lost, its driver may hold up all that comes after, the
- * process's end too: then it leaves with this code at once, or after half a minute where even closing
- * hangs. */
+/* The same, and returns code; after half a minute, where a driver hangs even in closing, it leaves with
+ * this code. Where a device was lost, its driver may hold up all that comes after, the process's end too:
+ * then it leaves at once. */
 int copse_session_leave(copse_session *session, int code);
 
 /* Hooks that show progress; user is the session. */
 void copse_session_on_prepare(void *user, const char *what);
 void copse_session_on_evaluate(void *user, const copse__progress *now);
+/* Ends the process: the line on stderr and in the log, exit code 1. */
+void copse_session_on_hang(void *user, const copse_error *why);
 
 /* One line a replica: label, name, driver, shard. On stderr, unless quiet. */
 void copse_session_print_devices(const copse_session *session, bool quiet);
