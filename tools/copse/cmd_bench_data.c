@@ -8,9 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "command.h"
-#include "train/augment.h"
-#include "train/datasets.h"
+#include "open_data.h"
 
 enum { OPT_THREADS = OPT_OWN, OPT_SECONDS, OPT_JSON, ROUNDS = 5 };
 
@@ -104,21 +102,13 @@ static copse_status run_round(copse_pipeline *pipeline, double seconds, double *
     return COPSE_OK;
 }
 
-static copse_status measure_batches(measured *out, copse_dataset *set,
-                                    const copse__config *config, const request *r,
-                                    const copse_augment *augment, size_t augment_count,
-                                    size_t classes, copse_error *err) {
-    const copse__config_data *data = &config->data;
-    copse_pipeline_options reading = {.batch = (size_t)config->train.batch,
-                                      .shuffle = data->shuffle,
-                                      .shuffle_buffer = (size_t)data->shuffle_buffer,
-                                      .seed = data->shuffle_seed,
-                                      .drop_remainder = data->drop_remainder,
-                                      .prefetch = (size_t)data->prefetch,
-                                      .threads = r->threads,
-                                      .label_classes = classes,
-                                      .augment = augment,
-                                      .augment_count = augment_count};
+static copse_status measure_batches(measured *out, const copse_open_data *data,
+                                    const request *r, bool augmented, copse_error *err) {
+    copse_dataset *set = data->sets.train;
+    copse_pipeline_options reading =
+        copse_open_data_reading(data, (size_t)data->config->train.batch, augmented);
+    reading.drop_remainder = data->config->data.drop_remainder;
+    reading.threads = r->threads;
     copse_pipeline *pipeline;
     double warm;
     copse_status status = copse_pipeline_open(&pipeline, set, &reading, err);
@@ -160,43 +150,35 @@ static void print(const request *r, const char *stage, measured *m) {
     fflush(stdout);
 }
 
-static copse_status bench(const request *r, const copse__config *config,
-                          const copse__datasets *sets, copse_error *err) {
-    copse_augment *augment;
-    size_t augment_count;
+static copse_status bench(const request *r, const copse_open_data *data,
+                          copse_error *err) {
+    copse_dataset *set = data->sets.train;
     measured m = {0};
-    copse_status status = copse__config_augment(&augment, &augment_count, config, err);
-    if (status == COPSE_OK && copse_dataset_count(sets->train) != COPSE_COUNT_UNKNOWN) {
-        status = measure_read(&m, sets->train, r, err);
+    copse_status status = COPSE_OK;
+    if (copse_dataset_count(set) != COPSE_COUNT_UNKNOWN) {
+        status = measure_read(&m, set, r, err);
         if (status == COPSE_OK)
             print(r, "read", &m);
     }
     if (status == COPSE_OK)
-        status = measure_batches(&m, sets->train, config, r, NULL, 0, sets->classes, err);
+        status = measure_batches(&m, data, r, false, err);
     if (status == COPSE_OK)
         print(r, "batches", &m);
-    if (status == COPSE_OK && augment_count) {
-        status = measure_batches(&m, sets->train, config, r, augment, augment_count,
-                                 sets->classes, err);
+    if (status == COPSE_OK && data->augment_count > 0) {
+        status = measure_batches(&m, data, r, true, err);
         if (status == COPSE_OK)
             print(r, "augmented", &m);
     }
-    free(augment);
     return status;
 }
 
 static int run(const request *r) {
     copse_error error = {0};
-    copse__config *config = NULL;
-    copse__datasets sets = {0};
-    copse_status status = copse__config_load(&config, r->config, r->overrides.items,
-                                             r->overrides.count, &error);
-    if (status == COPSE_OK)
-        status = copse__datasets_open(&sets, config, true, &error);
-    if (status == COPSE_OK)
-        status = bench(r, config, &sets, &error);
-    copse__datasets_close(&sets);
-    copse__config_free(config);
+    copse_open_data data;
+    if (copse_open_data_open(&data, r->config, &r->overrides, &error) != COPSE_OK)
+        return copse_report(&error);
+    copse_status status = bench(r, &data, &error);
+    copse_open_data_close(&data);
     return status == COPSE_OK ? 0 : copse_report(&error);
 }
 

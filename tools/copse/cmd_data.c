@@ -8,11 +8,9 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "command.h"
 #include "data/convert.h"
 #include "data/image.h"
-#include "train/augment.h"
-#include "train/datasets.h"
+#include "open_data.h"
 
 enum { OPT_SHEET = OPT_OWN, OPT_SAMPLES, OPT_EPOCH };
 
@@ -48,7 +46,7 @@ typedef struct request {
 enum { CHANNELS_MOST = 16 };
 
 typedef struct statistics {
-    size_t samples, channels;
+    size_t samples, left_out, channels;
     double sum[CHANNELS_MOST], squares[CHANNELS_MOST]; /* of x - first */
     double first[CHANNELS_MOST], least, most;
     size_t values; /* of one channel */
@@ -114,6 +112,10 @@ static copse_status measure(statistics *s, copse_dataset *set, copse_error *err)
         status = add_batch(s, set, batch, err);
         copse_pipeline_release(pipeline, batch);
     }
+    copse_pipeline_stats read = {0};
+    if (pipeline)
+        copse_pipeline_get_stats(pipeline, &read);
+    s->left_out = copse_dataset_left_out(set) + (size_t)read.skipped;
     copse_pipeline_close(pipeline);
     return status;
 }
@@ -171,6 +173,8 @@ static copse_status print_set(const char *name, copse_dataset *set, copse_error 
         const copse_data_spec *labels = copse_dataset_get_labels(set);
         printf("%s: %s samples\n", name,
                copse__format_count(count, sizeof count, s.samples));
+        if (s.left_out > 0)
+            printf("  left out  %zu\n", s.left_out);
         print_spec("features", copse_dataset_get_features(set));
         if (labels)
             print_spec("labels", labels);
@@ -262,28 +266,16 @@ static copse_status fill_sheet(sheet *s, copse_pipeline *pipeline, size_t count,
     return status;
 }
 
-static copse_status write_sheet(const request *r, const copse__config *config,
-                                copse_dataset *set, size_t classes, copse_error *err) {
-    copse_augment *augment = NULL;
+static copse_status write_sheet(const request *r, const copse_open_data *data,
+                                copse_error *err) {
     copse_pipeline *pipeline = NULL;
     sheet s = {0};
-    size_t augment_count, count = r->samples;
-    if (copse_dataset_count(set) < count)
-        count = copse_dataset_count(set);
-    copse_status status = copse__config_augment(&augment, &augment_count, config, err);
-    if (status != COPSE_OK)
-        return status;
-    copse_pipeline_options reading = {.batch = count,
-                                      .shuffle = config->data.shuffle,
-                                      .shuffle_buffer =
-                                          (size_t)config->data.shuffle_buffer,
-                                      .seed = config->data.shuffle_seed,
-                                      .start_epoch = r->epoch,
-                                      .label_classes = classes,
-                                      .augment = augment,
-                                      .augment_count = augment_count,
-                                      .prefetch = 1};
-    COPSE__TRY(copse_pipeline_open(&pipeline, set, &reading, err), out);
+    size_t count = copse__min_size(r->samples, copse_dataset_count(data->sets.train));
+    copse_pipeline_options reading = copse_open_data_reading(data, count, true);
+    reading.start_epoch = r->epoch;
+    reading.prefetch = 1;
+    copse_status status;
+    COPSE__TRY(copse_pipeline_open(&pipeline, data->sets.train, &reading, err), out);
     if (copse_pipeline_get_features(pipeline)->rank != 3) {
         status = copse__fail(err, COPSE_UNSUPPORTED, 0, r->sheet,
                              "samples are no images, so there is no sheet of them");
@@ -293,7 +285,6 @@ static copse_status write_sheet(const request *r, const copse__config *config,
     status = copse__png_save(r->sheet, s.pixels, s.height, s.width, s.channels, err);
 out:
     copse_pipeline_close(pipeline);
-    free(augment);
     free(s.pixels);
     return status;
 }
@@ -302,22 +293,18 @@ out:
 
 static int show(const request *r, const char *path) {
     copse_error error = {0};
-    copse__config *config = NULL;
-    copse__datasets sets = {0};
-    copse_status status =
-        copse__config_load(&config, path, r->overrides.items, r->overrides.count, &error);
-    if (status == COPSE_OK)
-        status = copse__datasets_open(&sets, config, true, &error);
-    if (status == COPSE_OK)
-        status = print_set("train", sets.train, &error);
-    if (status == COPSE_OK && sets.validation && !sets.validation_is_test)
-        status = print_set(sets.validation_name, sets.validation, &error);
-    if (status == COPSE_OK && sets.test)
-        status = print_set("test", sets.test, &error);
+    copse_open_data data;
+    if (copse_open_data_open(&data, path, &r->overrides, &error) != COPSE_OK)
+        return copse_report(&error);
+    const copse__datasets *sets = &data.sets;
+    copse_status status = print_set("train", sets->train, &error);
+    if (status == COPSE_OK && sets->validation && !sets->validation_is_test)
+        status = print_set(sets->validation_name, sets->validation, &error);
+    if (status == COPSE_OK && sets->test)
+        status = print_set("test", sets->test, &error);
     if (status == COPSE_OK && r->sheet)
-        status = write_sheet(r, config, sets.train, sets.classes, &error);
-    copse__datasets_close(&sets);
-    copse__config_free(config);
+        status = write_sheet(r, &data, &error);
+    copse_open_data_close(&data);
     return status == COPSE_OK ? 0 : copse_report(&error);
 }
 
