@@ -265,6 +265,10 @@ COPSE_API size_t copse_dataset_classes(const copse_dataset *dataset);
 COPSE_API const char *copse_dataset_get_class_name(const copse_dataset *dataset,
                                                    size_t index);
 
+/* Samples that opening it has left out (skip_errors); what reading leaves out later is in the statistics
+ * of pipelines. */
+COPSE_API size_t copse_dataset_left_out(const copse_dataset *dataset);
+
 /* Reads one sample into memory of copse_data_spec_bytes() each; labels may be NULL.
  * Thread-safe. Slower than a pipeline. */
 COPSE_API copse_status copse_dataset_read(copse_dataset *dataset, size_t index,
@@ -436,8 +440,11 @@ typedef struct copse_batch {
     uint64_t epoch;
     uint64_t index;          /* in its epoch, from 0 */
     uint64_t first_position; /* of row 0 in the epoch's order: index * batch */
-    size_t rows; /* of the global batch; smaller than batch only at an epoch's end */
-    bool last;   /* of its epoch */
+    size_t
+        rows; /* of the global batch; smaller than batch at an epoch's end or by skipped */
+    size_t
+        skipped; /* samples left out of it, or of batches before it of which nothing was left */
+    bool last;               /* of its epoch */
     const uint64_t *samples; /* the dataset's index of each row */
     size_t part_count;       /* replicas */
     const copse_batch_part *parts;
@@ -481,7 +488,7 @@ COPSE_API const size_t *copse_pipeline_get_shards(const copse_pipeline *pipeline
 
 typedef struct copse_pipeline_stats {
     uint64_t samples; /* in batches that were handed out */
-    uint64_t skipped; /* left out of those */
+    uint64_t skipped; /* samples left out; at an epoch's end, of all its batches */
     uint64_t wait_ns; /* copse_pipeline_next's callers waited for data */
     uint64_t work_ns; /* workers read and decoded, summed over threads */
 } copse_pipeline_stats;

@@ -25,7 +25,7 @@ typedef copse_status take_fn(void *user, const void *features, const void *label
 
 /* Every sample in order, decoded by several threads. */
 static copse_status read_all(copse_dataset *whole, take_fn *take, void *user,
-                             copse_error *err) {
+                             size_t *left_out, copse_error *err) {
     copse_pipeline_options options = {.batch = BATCH, .epochs = 1, .prefetch = 4};
     copse_pipeline *pipeline;
     copse_status status = copse_pipeline_open(&pipeline, whole, &options, err);
@@ -41,6 +41,10 @@ static copse_status read_all(copse_dataset *whole, take_fn *take, void *user,
                           labels ? labels + i * whole->label_bytes : NULL, err);
         copse_pipeline_release(pipeline, batch);
     }
+    copse_pipeline_stats stats = {0};
+    if (pipeline)
+        copse_pipeline_get_stats(pipeline, &stats);
+    *left_out = whole->left_out + (size_t)stats.skipped;
     copse_pipeline_close(pipeline);
     return status;
 }
@@ -108,7 +112,7 @@ copse_status copse_dataset_cache_memory(copse_dataset **out, copse_dataset *whol
             bytes = SIZE_MAX;
         COPSE__TRY(copse__check_memory(bytes, k.limit, whole->name, err), fail);
     }
-    COPSE__TRY(read_all(whole, keep, &k, err), fail);
+    COPSE__TRY(read_all(whole, keep, &k, &k.set->left_out, err), fail);
     *out = k.set;
     return COPSE_OK;
 fail:
@@ -225,6 +229,9 @@ static copse_status open_cache(copse_dataset **out, copse_dataset *whole,
     if (!m->data || !fits(m, whole, &count))
         goto out;
     set->count = (size_t)count;
+    set->left_out = whole->left_out;
+    if (whole->count != COPSE_COUNT_UNKNOWN && whole->count >= set->count)
+        set->left_out += whole->count - set->count;
     COPSE__TRY(copy_shape(set, whole, err), out);
     *out = set;
     set = NULL;
@@ -285,7 +292,7 @@ static copse_status check_replaceable(const char *path, copse_error *err) {
                        "file or remove it");
 }
 
-static copse_status build_cache(copse_dataset *whole, const char *path,
+static copse_status build_cache(copse_dataset *whole, const char *path, size_t *left_out,
                                 copse_error *err) {
     copse_status refused = check_replaceable(path, err);
     if (refused != COPSE_OK)
@@ -300,7 +307,7 @@ static copse_status build_cache(copse_dataset *whole, const char *path,
         copse__calloc(&b.record, whole->feature_bytes + whole->label_bytes + 8, 1, err),
         out);
     COPSE__TRY(copse__atomic_write(b.file, blank, PAGE, err), out);
-    COPSE__TRY(read_all(whole, add_record, &b, err), out);
+    COPSE__TRY(read_all(whole, add_record, &b, left_out, err), out);
     COPSE__TRY(put_header(&b, path, err), out);
     status = copse__atomic_commit(b.file, err);
     b.file = NULL;
@@ -323,13 +330,16 @@ copse_status copse_dataset_cache_file(copse_dataset **out, copse_dataset *whole,
     copse_status status = open_cache(out, whole, path, err);
     if (status != COPSE_OK || *out)
         return status;
-    status = build_cache(whole, path, err);
+    size_t left_out = 0;
+    status = build_cache(whole, path, &left_out, err);
     if (status == COPSE_OK)
         status = open_cache(out, whole, path, err);
     if (status == COPSE_OK && !*out)
         status = copse__fail(err, COPSE_IO, 0, path,
                              "the cache was changed while it was built; is another "
                              "program writing it?");
+    if (status == COPSE_OK)
+        (*out)->left_out = left_out;
     if (built)
         *built = status == COPSE_OK;
     return status;

@@ -23,6 +23,7 @@ typedef struct reader {
     size_t column_count;
     size_t label_column, width; /* width: fields in a row */
     size_t feature_capacity;
+    copse__paths names; /* of all columns, by the header; none: there is none */
     copse__paths labels;
 } reader;
 
@@ -63,7 +64,9 @@ static copse_status choose_columns(reader *r, const copse__csv_row *row, const c
     r->width = row->count;
     r->label_column = SIZE_MAX;
     copse_status status = COPSE_OK;
-    if (source->label_name)
+    for (size_t i = 0; header && i < row->count && status == COPSE_OK; i++)
+        status = copse__paths_add(&r->names, row->fields[i], err);
+    if (source->label_name && status == COPSE_OK)
         status =
             find_column(&r->label_column, source->label_name, row, header, path, err);
     if (status == COPSE_OK)
@@ -110,14 +113,17 @@ static bool parse_number(const reader *r, const char *text, double *out) {
     return some && *end == '\0';
 }
 
-static copse_status bad_row(const char *path, uint64_t line, size_t column,
-                            const char *text, copse_error *err) {
-    char place[512];
-    snprintf(place, sizeof place, "%s:%" PRIu64, path, line);
+/* Fields count from 1, as people and editors do. */
+static copse_status bad_field(const reader *r, const copse__csv_row *row, size_t column,
+                              const char *path, const char *wanted, copse_error *err) {
+    char place[512], named[80] = "";
+    snprintf(place, sizeof place, "%s:%" PRIu64, path, row->line);
+    if (column < r->names.count)
+        snprintf(named, sizeof named, " ('%.60s')", r->names.items[column]);
     return copse__fail(err, COPSE_FORMAT, 0, place,
-                       "column %zu is '%.40s' where a finite number should be; correct "
-                       "the row, leave the column out, or skip such rows",
-                       column, text);
+                       "field %zu%s is '%.40s' where %s should be; correct the row, "
+                       "leave the column out, or skip such rows",
+                       column + 1, named, row->fields[column], wanted);
 }
 
 static copse_status read_row(reader *r, const copse__csv_row *row, const char *path,
@@ -141,13 +147,13 @@ static copse_status read_row(reader *r, const copse__csv_row *row, const char *p
         double value;
         const char *text = row->fields[r->columns[i]];
         if (!parse_number(r, text, &value) || !isfinite((float)value))
-            return bad_row(path, row->line, r->columns[i], text, err);
+            return bad_field(r, row, r->columns[i], path, "a finite number", err);
         out[i] = (float)value;
     }
     if (status == COPSE_OK && r->source->label_name) {
         const char *label = row->fields[r->label_column];
         if (!label[0])
-            return bad_row(path, row->line, r->label_column, label, err);
+            return bad_field(r, row, r->label_column, path, "a label", err);
         status = copse__paths_add(&r->labels, label, err);
     }
     if (status == COPSE_OK)
@@ -178,6 +184,7 @@ static copse_status read_file(reader *r, const char *path, copse_error *err) {
         if (status == COPSE_FORMAT && r->source->skip_errors) {
             copse__log(COPSE_LOG_WARN, "sample left out: %s: %s", error.place,
                        error.text);
+            r->set->left_out++;
             continue;
         }
         if (status != COPSE_OK) {
@@ -310,6 +317,7 @@ out:
     if (r.c_locale)
         freelocale(r.c_locale);
     free(r.columns);
+    copse__paths_free(&r.names);
     copse__paths_free(&r.labels);
     copse_dataset_close(r.set);
     return status;

@@ -142,6 +142,10 @@ const char *copse_dataset_get_class_name(const copse_dataset *set, size_t index)
     return set->class_names && index < set->classes ? set->class_names[index] : NULL;
 }
 
+size_t copse_dataset_left_out(const copse_dataset *set) {
+    return set->left_out;
+}
+
 copse_status copse_dataset_read(copse_dataset *set, size_t index, void *features,
                                 void *labels, copse_error *err) {
     if (!set->ops->read)

@@ -27,6 +27,7 @@ typedef struct copse__raw {
     unsigned char *data;
     size_t bytes, capacity;
     uint64_t ordinal; /* in its pass */
+    size_t left_out;  /* samples right before it, or before the pass's end */
     uint32_t file;    /* for messages */
     uint64_t offset;
 } copse__raw;
@@ -45,7 +46,7 @@ typedef struct copse__dataset_ops {
     void (*close)(copse_dataset *set);
 
     /* Streams: a pass over the set, one thread at a time; and thread-safe decoding of what it
-     * gave. `raw` keeps its memory; next() sets all but ordinal. */
+     * gave. `raw` keeps its memory; next() sets all but ordinal, at the end left_out alone. */
     copse_status (*start)(copse_dataset *set, void **pass, copse_error *err);
     copse_status (*next)(copse_dataset *set, void *pass, copse__raw *raw, bool *end,
                          copse_error *err);
@@ -70,6 +71,7 @@ struct copse_dataset {
     size_t count;                      /* COPSE_COUNT_UNKNOWN: a stream */
     bool resident;                     /* read() is a copy from memory */
     bool skip_errors;                  /* as the source asked */
+    size_t left_out;                   /* samples, when it was opened */
     bool has_key; /* key names source and files, for the file cache */
     copse__hash128 key;
     size_t classes;

@@ -450,10 +450,13 @@ static copse_status take_next(copse_pipeline *p, const copse_batch **out,
             p->stats.samples += slot->batch.rows;
             p->end_due = last;
             slot->held = true;
+            slot->batch.skipped = slot->skipped + p->skipped;
+            p->skipped = 0;
             *out = &slot->batch;
             return COPSE_OK;
         }
         give_back(p, slot);
+        p->skipped = last ? 0 : p->skipped + slot->skipped;
         if (last)
             return COPSE_OK;
     }

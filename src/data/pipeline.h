@@ -86,7 +86,8 @@ struct copse_pipeline {
     copse_error ahead_error;
 
     /* The caller's side. */
-    bool end_due; /* the next call reports an epoch's end */
+    bool end_due;   /* the next call reports an epoch's end */
+    size_t skipped; /* of batches that were not handed out, as nothing was left of them */
     bool failed;
     copse_error failure;
     copse_pipeline_stats stats;

@@ -41,7 +41,7 @@ copse_status copse__pipeline_leave_out(copse_pipeline *p, copse__slot *slot,
         bad += slot->bad[i];
     if (bad == 0)
         return COPSE_OK;
-    slot->skipped = bad;
+    slot->skipped += bad;
     unsigned char *features, *labels = NULL;
     copse_status status = copse__calloc(&features, count, p->feature_bytes, err);
     if (status == COPSE_OK && slot->labels)

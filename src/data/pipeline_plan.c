@@ -116,6 +116,7 @@ static copse_status plan_stream(copse_pipeline *p, copse__slot *slot, copse_erro
         p->ahead = slot->raws[batch->rows];
         slot->raws[batch->rows] = taken;
         slot->samples[batch->rows++] = taken.ordinal;
+        slot->skipped += taken.left_out;
         status = look_ahead(p, err);
     }
     if (status != COPSE_OK && batch->rows == p->batch) {
@@ -124,6 +125,7 @@ static copse_status plan_stream(copse_pipeline *p, copse__slot *slot, copse_erro
         return COPSE_OK;
     }
     batch->last = p->ahead_end;
+    slot->skipped += batch->last ? p->feed.left_out : 0;
     if (p->drop_remainder && batch->rows < p->batch)
         batch->rows = 0;
     p->feed_started = p->feed_started && !batch->last;

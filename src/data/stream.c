@@ -34,6 +34,8 @@ static copse_status read_one(copse__feed *feed, copse__raw *raw, copse_error *er
         feed->set->ops->next(feed->set, feed->pass, raw, &feed->ended, err);
     if (status == COPSE_OK && !feed->ended)
         raw->ordinal = feed->read++;
+    else if (status == COPSE_OK)
+        feed->left_out = raw->left_out;
     return status;
 }
 

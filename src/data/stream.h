@@ -14,7 +14,8 @@ typedef struct copse__feed {
 
     void *pass;
     bool passing;
-    bool ended; /* the pass has no more */
+    bool ended;      /* the pass has no more */
+    size_t left_out; /* behind its last sample, then */
     uint64_t epoch, read, drawn;
     copse__raw *window;
     size_t window_count;

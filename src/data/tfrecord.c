@@ -125,6 +125,7 @@ static copse_status scan_file(copse_dataset *set, size_t file, copse_error *err)
         copse__log(COPSE_LOG_WARN, "the rest of a file is left out: %s: %s", error.place,
                    error.text);
         status = COPSE_OK;
+        set->left_out++; /* at least one */
     }
     if (status != COPSE_OK && err)
         *err = error;
@@ -261,6 +262,7 @@ static copse_status records_next(copse_dataset *set, void *pass_pointer, copse__
                                  bool *end, copse_error *err) {
     records *r = set->state;
     pass *p = pass_pointer;
+    raw->left_out = 0;
     while (p->file < r->paths.count) {
         bool file_end = false, lost;
         copse_error error = {0};
@@ -276,10 +278,12 @@ static copse_status records_next(copse_dataset *set, void *pass_pointer, copse__
                 *err = error;
             return status;
         }
-        if (status != COPSE_OK)
+        if (status != COPSE_OK) {
             copse__log(COPSE_LOG_WARN, "%s left out: %s: %s",
                        lost ? "the rest of a file is" : "sample", error.place,
                        error.text);
+            raw->left_out++; /* of a rest at least one */
+        }
         if (file_end || lost)
             close_file(p);
     }

@@ -68,6 +68,7 @@ copse_status copse_dataset_slice(copse_dataset **out, copse_dataset *whole, size
     set->label_bytes = whole->label_bytes;
     set->resident = whole->resident;
     set->skip_errors = whole->skip_errors;
+    set->left_out = whole->left_out;
     set->has_key = whole->has_key;
     const uint64_t key[] = {whole->key.low, whole->key.high, first, count};
     set->key = copse__hash128_of(key, sizeof key);

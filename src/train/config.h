@@ -42,6 +42,11 @@ typedef enum copse__config_tokens {
     COPSE__TOKENS_BYTES
 } copse__config_tokens;
 
+typedef enum copse__on_error {
+    COPSE__ON_ERROR_STOP,
+    COPSE__ON_ERROR_SKIP
+} copse__on_error;
+
 typedef struct copse__config_data {
     copse_data_format format;
     copse__config_source train, validation, test;
@@ -71,9 +76,9 @@ typedef struct copse__config_data {
     uint64_t synthetic_classes;
     char **class_names;
     size_t class_name_count;
-    bool skip_errors;
-    uint64_t classes;   /* labels must be below; 0: as the format knows it */
-    bool coarse_labels; /* cifar100 */
+    copse__on_error on_error; /* of a sample that cannot be read */
+    uint64_t classes;         /* labels must be below; 0: as the format knows it */
+    bool coarse_labels;       /* cifar100 */
     copse__layer_spec
         *augment; /* {kind, args}; `random_flip: horizontal` has one arg, key "" */
     size_t augment_count;

@@ -20,6 +20,7 @@ static const char *const dtypes[] = {COPSE_DTYPE_MAP(DTYPE_NAME) NULL};
 
 static const char *const encodings[] = {"auto", "values", "raw", "image", NULL};
 static const char *const resizes[] = {"stretch", "crop", NULL};
+static const char *const on_errors[] = {"stop", "skip", NULL};
 static const char *const tokens[] = {"characters", "bytes", NULL};
 
 #define TEXT(name, member)                                                               \
@@ -214,7 +215,7 @@ copse_data_source copse__config_data_source(const copse__config *config,
         .class_names = (const char *const *)data->class_names,
         .class_count = is_synthetic(config) ? (size_t)data->synthetic_classes
                                             : data->class_name_count,
-        .skip_errors = data->skip_errors,
+        .skip_errors = data->on_error == COPSE__ON_ERROR_SKIP,
         .coarse_labels = data->coarse_labels};
     made.feature.rank = data->row_rank > 0 ? data->row_rank : made.feature.rank;
     for (size_t d = 0; d < data->row_rank; d++)
@@ -355,7 +356,12 @@ static const copse__field fields[] = {
     OPTION(tfrecord, is_tfrecord),
     OPTION(synthetic, is_synthetic),
     TEXTS("class_names", class_names, class_name_count),
-    {.key = "skip_errors", .kind = COPSE__FIELD_BOOL, AT(skip_errors)},
+    /* A run that met no bad sample so far may go on with the other choice. */
+    {.key = "on_error",
+     .kind = COPSE__FIELD_CHOICE,
+     AT(on_error),
+     .words = on_errors,
+     .loose = true},
     {.key = "coarse_labels", .kind = COPSE__FIELD_BOOL, AT(coarse_labels)},
     {0}};
 

@@ -84,6 +84,23 @@ static copse_status check_same(const copse__config *config, const copse_dataset 
         b_name);
 }
 
+/* What a pipeline would refuse only once devices are open. */
+static copse_status check_order(const copse__config *config, const copse_dataset *train,
+                                copse_error *err) {
+    size_t count = copse_dataset_count(train), batch = (size_t)config->train.batch;
+    if (count == COPSE_COUNT_UNKNOWN && config->data.shuffle == COPSE_SHUFFLE_FULL)
+        return copse__fail(err, COPSE_CONFIG, 0, config->path,
+                           "the samples of data.train come in one order only and cannot "
+                           "be shuffled as a whole; use data.shuffle: {buffer: N} or "
+                           "false, or data.cache");
+    if (count < batch && config->data.drop_remainder)
+        return copse__fail(err, COPSE_CONFIG, 0, config->path,
+                           "the %zu samples of data.train make no batch of %zu, and "
+                           "data.drop_remainder leaves smaller ones out",
+                           count, batch);
+    return COPSE_OK;
+}
+
 /* The classes that labels must stay below: as configured, else as the files know. */
 static size_t find_classes(const copse__config *config, const copse_dataset *set) {
     const copse_data_spec *labels = set ? copse_dataset_get_labels(set) : NULL;
@@ -139,6 +156,8 @@ copse_status copse__datasets_open(copse__datasets *out, const copse__config *con
                              need_train ? "train" : "test");
         goto fail;
     }
+    if (need_train)
+        COPSE__TRY(check_order(config, out->train, err), fail);
     COPSE__TRY(check_same(config, first, out->test, "test", err), fail);
     COPSE__TRY(check_same(config, first, out->validation, "validation", err), fail);
     out->classes = find_classes(config, first);

@@ -30,6 +30,8 @@ typedef struct pass {
     copse__slot_memory memory;
     const copse_batch *now, *next;
     uint64_t index; /* batches that are done */
+    uint64_t
+        given_skipped; /* samples left out of the batches that the pipeline has given */
     copse__predict_fn *predict;
     void *predict_user;
     float *outputs;
@@ -56,10 +58,18 @@ static void describe(pass *p) {
                                         .next = copse__share_of(p->next, r)};
 }
 
+static copse_status next_batch(pass *p, const copse_batch **out, copse_error *err) {
+    copse_status status = copse_pipeline_next(p->pipeline, out, err);
+    if (status == COPSE_OK && *out)
+        p->given_skipped += (*out)->skipped;
+    return status;
+}
+
 /* From batch p->index on. */
 static copse_status begin_pass(pass *p, copse_error *err) {
     copse__trainer *t = p->trainer;
     p->memory.trainer = t;
+    p->given_skipped = 0;
     copse_pipeline_options options = {
         .batch = t->eval_batch,
         .epochs = 1,
@@ -79,7 +89,7 @@ static copse_status begin_pass(pass *p, copse_error *err) {
     if (status == COPSE_OK)
         status = copse__trainer_send_statistics(t, err);
     if (status == COPSE_OK)
-        status = copse_pipeline_next(p->pipeline, &p->now, err);
+        status = next_batch(p, &p->now, err);
     if (status != COPSE_OK || !p->now)
         return status;
     describe(p);
@@ -107,6 +117,14 @@ static copse_status go_on(pass *p, copse_status status, copse_error *err) {
     return status;
 }
 
+/* What was left out behind the last batch. */
+static uint64_t skipped_rest(const pass *p) {
+    copse_pipeline_stats stats = {0};
+    if (p->pipeline)
+        copse_pipeline_get_stats(p->pipeline, &stats);
+    return stats.skipped - p->given_skipped;
+}
+
 static copse_status make_room(pass *p, copse_error *err) {
     const copse__graph *graph = copse__trainer_graph(p->trainer);
     copse__extents one = copse__shard_extents(graph, 1);
@@ -124,7 +142,7 @@ static copse_status make_room(pass *p, copse_error *err) {
 static copse_status run_batch(pass *p, copse_error *err) {
     copse_status status = COPSE_OK;
     if (!p->next)
-        status = copse_pipeline_next(p->pipeline, &p->next, err);
+        status = next_batch(p, &p->next, err);
     if (status != COPSE_OK)
         return status;
     describe(p);
@@ -155,6 +173,7 @@ static copse_status finish_batch(pass *p, copse__score *score, copse_error *err)
     for (size_t r = 0; r < t->replica_count; r++)
         if (copse__takes_part(t, r))
             copse__score_add(score, &t->replicas[r]);
+    score->skipped += p->now->skipped;
     p->index++;
     return p->predict
                ? p->predict(p->predict_user, p->outputs, p->now->rows, p->columns, err)
@@ -190,6 +209,7 @@ static copse_status run_pass(pass *p, copse__score *score, copse__progress *prog
             status = copse__fail(err, COPSE_INTERRUPTED, 0, NULL,
                                  "stopped during the evaluation, as asked");
     }
+    score->skipped += skipped_rest(p);
     end_pass(p);
     free_outputs(p);
     return status;

@@ -41,11 +41,22 @@ static copse_status open_pipeline(copse__fit *f, copse_error *err) {
     return copse_pipeline_open(&f->pipeline, t->sets->train, &options, err);
 }
 
-static uint64_t waited(const copse__fit *f) {
+copse_status copse__fit_next(copse__fit *f, const copse_batch **out, copse_error *err) {
+    copse_status status = copse_pipeline_next(f->pipeline, out, err);
+    if (status == COPSE_OK && *out)
+        f->given_skipped += (*out)->skipped;
+    return status;
+}
+
+static copse_pipeline_stats stats_of(const copse__fit *f) {
     copse_pipeline_stats stats = {0};
     if (f->pipeline)
         copse_pipeline_get_stats(f->pipeline, &stats);
-    return stats.wait_ns - f->waited_before_ns;
+    return stats;
+}
+
+static uint64_t waited(const copse__fit *f) {
+    return stats_of(f).wait_ns - f->waited_before_ns;
 }
 
 static void close_pipeline(copse__fit *f) {
@@ -53,7 +64,7 @@ static void close_pipeline(copse__fit *f) {
     f->waited_ns += waited(f);
     copse_pipeline_close(f->pipeline);
     f->pipeline = NULL;
-    f->waited_before_ns = 0;
+    f->waited_before_ns = f->given_skipped = 0;
     f->now = f->next = NULL;
 }
 
@@ -65,7 +76,7 @@ static copse_status load_one(size_t rank, void *user, copse_error *err) {
 /* Takes the next batch, with nothing of it on the devices yet. A device that fails at it is given up. */
 static copse_status load_first(copse__fit *f, copse_error *err) {
     copse__trainer *t = f->trainer;
-    copse_status status = copse_pipeline_next(f->pipeline, &f->now, err);
+    copse_status status = copse__fit_next(f, &f->now, err);
     if (status != COPSE_OK || !f->now)
         return status;
     for (size_t r = 0; r < t->replica_count; r++)
@@ -131,8 +142,18 @@ static copse_status run_epoch(copse__fit *f, copse_error *err) {
     return status;
 }
 
+/* What was left out behind the epoch's last batch. */
+static void count_skipped_rest(copse__fit *f) {
+    uint64_t skipped = stats_of(f).skipped;
+    f->trainer->position.score.skipped += skipped - f->given_skipped;
+    f->given_skipped = skipped;
+}
+
 static copse_status end_epoch(copse__fit *f, copse_error *err) {
     copse__trainer *t = f->trainer;
+    bool whole = !steps_are_done(t) || !f->now;
+    if (whole)
+        count_skipped_rest(f);
     copse__epoch_report report = {
         .epoch = t->position.epoch,
         .step = t->position.step,
@@ -143,7 +164,6 @@ static copse_status end_epoch(copse__fit *f, copse_error *err) {
     };
     report.samples_per_s =
         report.seconds > 0 ? (double)f->epoch_samples / report.seconds : 0;
-    bool whole = !steps_are_done(t) || !f->now;
     report.partial = !whole;
     bool due = t->config->train.validate && t->sets->validation &&
                (report.epoch + 1) % t->config->train.validate_every == 0;

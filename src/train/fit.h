@@ -17,7 +17,11 @@ typedef struct copse__fit {
     uint64_t step_wait_ns;     /* for data, in the step of the moment */
     uint64_t waited_ns;        /* for data, in this epoch, on pipelines that are closed */
     uint64_t waited_before_ns; /* on the open one, until this epoch */
+    uint64_t given_skipped;    /* samples left out of the batches that it has given */
 } copse__fit;
+
+/* The pipeline's next batch; NULL at the epoch's end. */
+copse_status copse__fit_next(copse__fit *fit, const copse_batch **out, copse_error *err);
 
 /* One optimizer step over the current batch. *stands: it was made, and the position moved on; else it
  * is to be repeated with those who are left. */

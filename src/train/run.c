@@ -171,6 +171,31 @@ static copse_status log_start(copse__run *run, copse_error *err) {
     return copse__jsonl_end(run->log, err);
 }
 
+/* What opening the sets left out, which no epoch counts. */
+static copse_status log_left_out(copse__run *run, copse_error *err) {
+    const copse__datasets *sets = copse__trainer_sets(run->trainer);
+    const struct {
+        const char *name;
+        const copse_dataset *set;
+    } of[] = {{"train", sets->train},
+              {"validation", sets->validation_is_test ? NULL : sets->validation},
+              {"test", sets->test}};
+    copse_status status = COPSE_OK;
+    for (size_t i = 0; i < COPSE__COUNT(of) && status == COPSE_OK; i++) {
+        size_t count = of[i].set ? copse_dataset_left_out(of[i].set) : 0;
+        if (count == 0)
+            continue;
+        copse__log(COPSE_LOG_WARN, "%zu samples of data.%s are left out", count,
+                   of[i].name);
+        copse__jsonl_begin(run->log, "event");
+        copse__jsonl_text(run->log, "what", "samples_left_out");
+        copse__jsonl_text(run->log, "set", of[i].name);
+        copse__jsonl_count(run->log, "count", count);
+        status = copse__jsonl_end(run->log, err);
+    }
+    return status;
+}
+
 copse_status copse__run_start(copse__run *run, copse__trainer *trainer,
                               copse_error *err) {
     copse_status status;
@@ -190,6 +215,7 @@ copse_status copse__run_start(copse__run *run, copse__trainer *trainer,
     COPSE__TRY(copse__run_open_saver(run, err), out);
     COPSE__TRY(write_description(run, err), out);
     COPSE__TRY(log_start(run, err), out);
+    COPSE__TRY(log_left_out(run, err), out);
     copse__checkpoint_free(run->resumed);
     run->resumed = NULL;
 out:
@@ -214,6 +240,8 @@ static void log_end(copse__run *run, copse_status outcome, const copse_error *wh
     if (test) {
         copse__jsonl_double(run->log, "test_loss", copse__score_loss(test));
         copse__jsonl_double(run->log, "test_accuracy", copse__score_accuracy(test));
+        if (test->skipped > 0)
+            copse__jsonl_count(run->log, "test_skipped", test->skipped);
     }
     if (outcome == COPSE_OK || outcome == COPSE_INTERRUPTED) {
         uint64_t hash;
@@ -231,9 +259,10 @@ static void log_end(copse__run *run, copse_status outcome, const copse_error *wh
 copse_status copse__run_end(copse__run *run, copse_status outcome, const copse_error *why,
                             const copse__score *test, copse_error *err) {
     copse_status status = COPSE_OK;
-    /* After a lost device the others still hold the weights. */
+    /* After a lost device the others still hold the weights; data that cannot be read hurts none. */
     bool savable = outcome == COPSE_OK || outcome == COPSE_INTERRUPTED ||
-                   outcome == COPSE_NUMERIC || outcome == COPSE_DEVICE;
+                   outcome == COPSE_NUMERIC || outcome == COPSE_DEVICE ||
+                   outcome == COPSE_IO || outcome == COPSE_FORMAT;
     if (savable && copse__run_is_unsaved(run))
         status = copse__run_save(run, err);
     copse__saved saved;

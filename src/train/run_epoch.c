@@ -46,6 +46,8 @@ copse_status copse__run_step(copse__run *run, const copse__progress *now,
     copse__jsonl_double(run->log, "loss", copse__score_loss(&now->last));
     copse__jsonl_double(run->log, "accuracy", copse__score_accuracy(&now->last));
     copse__jsonl_count(run->log, "samples", now->rows);
+    if (now->last.skipped > 0)
+        copse__jsonl_count(run->log, "skipped", now->last.skipped);
     copse__jsonl_double(run->log, "samples_per_s",
                         now->seconds > 0 ? (double)now->rows / now->seconds : 0);
     copse__jsonl_double(run->log, "lr", now->learning_rate);
@@ -88,6 +90,10 @@ static void log_epoch(copse__run *run, const copse__epoch_report *report) {
                             copse__score_accuracy(&report->validation));
         copse__jsonl_text(run->log, "validation", report->validation_name);
     }
+    if (report->train.skipped > 0)
+        copse__jsonl_count(run->log, "skipped", report->train.skipped);
+    if (report->validation.skipped > 0)
+        copse__jsonl_count(run->log, "val_skipped", report->validation.skipped);
     copse__jsonl_double(run->log, "seconds", report->seconds);
     copse__jsonl_double(run->log, "samples_per_s", report->samples_per_s);
     copse__jsonl_double(run->log, "data_wait_seconds", report->data_wait_seconds);

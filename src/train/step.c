@@ -223,7 +223,7 @@ static void count_skipped(copse__trainer *t) {
 /* Metrics, moving statistics and position change together with the weights. */
 static copse_status commit(copse__fit *f, copse_error *err) {
     copse__trainer *t = f->trainer;
-    copse__score score = {0};
+    copse__score score = {.skipped = f->now->skipped};
     for (size_t r = 0; r < t->replica_count; r++)
         if (copse__trainer_measured(t, r))
             copse__score_add(&score, &t->replicas[r]);
@@ -240,6 +240,7 @@ static copse_status commit(copse__fit *f, copse_error *err) {
         t->position.score.hits += score.hits;
         t->position.score.samples += score.samples;
     }
+    t->position.score.skipped += score.skipped;
     f->epoch_samples += f->now->rows;
     t->position.step++;
     t->position.batch = f->now->index + 1;
@@ -252,7 +253,7 @@ copse_status copse__fit_step(copse__fit *f, bool *stands, copse_error *err) {
     copse_status status = COPSE_OK;
     uint64_t begun = copse__now_ns();
     if (!f->next)
-        status = copse_pipeline_next(f->pipeline, &f->next, err);
+        status = copse__fit_next(f, &f->next, err);
     f->step_wait_ns = copse__now_ns() - begun;
     if (status != COPSE_OK)
         return status;

@@ -19,6 +19,8 @@ typedef struct copse__trainer copse__trainer;
 typedef struct copse__score {
     double loss_sum, hits;
     uint64_t samples; /* rows that the loss counts */
+    uint64_t
+        skipped; /* samples left out as they could not be read (data.on_error: skip) */
 } copse__score;
 
 double copse__score_loss(const copse__score *score); /* NaN where there are no samples */
@@ -192,6 +194,8 @@ const char *copse__trainer_shards_are(const copse__trainer *trainer);
 bool copse__trainer_is_lost(const copse__trainer *trainer, size_t rank);
 /* Bytes that the plan takes on a replica's device. */
 size_t copse__trainer_device_bytes(const copse__trainer *trainer, size_t rank);
+/* As they were given to copse__trainer_open. Borrowed. */
+const copse__datasets *copse__trainer_sets(const copse__trainer *trainer);
 /* Buckets and places of the parameters. Borrowed. */
 const copse__layout *copse__trainer_layout(const copse__trainer *trainer);
 /* The inference graph, for a summary. Borrowed. */

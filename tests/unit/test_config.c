@@ -222,7 +222,7 @@ START_TEST(test_data_source_of_each_format) {
     copse__config_free(c);
     c = parse(
         "data: {format: folder, train: {folder: pets}, class_names: [cat, dog], image: "
-        "{height: 32, width: 48, resize: crop}, skip_errors: true}\n" MODEL TRAIN,
+        "{height: 32, width: 48, resize: crop}, on_error: skip}\n" MODEL TRAIN,
         NULL, 0);
     source = copse__config_data_source(c, &c->data.train);
     ck_assert_str_eq(source.paths[0], "/tmp/pets");

@@ -138,13 +138,19 @@ START_TEST(test_csv_bad_rows_are_named_or_skipped) {
         snprintf(text, sizeof text, "a,b\n1,2\n3,%s\n4,5\n", bad[i]);
         ASSERT_FAILS(COPSE_FORMAT, refuse(text));
         ck_assert_ptr_nonnull(strstr(error.place, "t.csv:3"));
-        ck_assert_ptr_nonnull(strstr(error.text, "column 1"));
+        ck_assert_ptr_nonnull(strstr(error.text, "field 2 ('b')"));
         copse_data_source source = table(text, NULL);
         source.skip_errors = true;
         copse_dataset *set = open_table(&source);
         ck_assert_uint_eq(copse_dataset_count(set), 2);
+        ck_assert_uint_eq(copse_dataset_left_out(set), 1);
         copse_dataset_close(set);
     }
+    copse_data_source bare = table("1,2\n3,x\n", NULL);
+    copse_dataset *none;
+    bare.without_header = true;
+    ASSERT_FAILS(COPSE_FORMAT, copse_dataset_open(&none, &bare, &error));
+    ck_assert_ptr_nonnull(strstr(error.text, "field 2 is 'x'"));
     ASSERT_FAILS(COPSE_FORMAT, refuse("a,b\n1,2\n3\n"));
     ck_assert_ptr_nonnull(strstr(error.place, "t.csv:3"));
     ASSERT_FAILS(COPSE_FORMAT, refuse("a\n\"1\n2\n"));

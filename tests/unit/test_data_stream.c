@@ -323,6 +323,33 @@ START_TEST(test_skip_errors_leaves_bad_samples_out) {
 }
 END_TEST
 
+/* A batch of which nothing is left is counted by the one after it, at an epoch's end by the statistics alone. */
+START_TEST(test_skip_errors_is_counted_by_batch) {
+    static const uint32_t bad[] = {1, 2, 4};
+    listed state = {bad, 3, COPSE_FORMAT};
+    copse_dataset *set = make_listed(&state, 5);
+    copse_pipeline_options options = {.batch = 1, .epochs = 2, .skip_errors = true};
+    copse_pipeline *p;
+    copse_pipeline_stats stats;
+    ASSERT_OK(copse_pipeline_open(&p, set, &options, &error));
+    for (uint64_t epoch = 0; epoch < 2; epoch++) {
+        const copse_batch *batch;
+        ASSERT_OK(copse_pipeline_next(p, &batch, &error));
+        ck_assert(batch->samples[0] == 0 && batch->skipped == 0);
+        copse_pipeline_release(p, batch);
+        ASSERT_OK(copse_pipeline_next(p, &batch, &error));
+        ck_assert(batch->samples[0] == 3 && batch->skipped == 2);
+        copse_pipeline_release(p, batch);
+        ASSERT_OK(copse_pipeline_next(p, &batch, &error));
+        ck_assert_ptr_null(batch);
+        copse_pipeline_get_stats(p, &stats);
+        ck_assert_uint_eq(stats.skipped, 3 * (epoch + 1));
+    }
+    copse_pipeline_close(p);
+    copse_dataset_close(set);
+}
+END_TEST
+
 START_TEST(test_skip_errors_counts_and_keeps_other_failures) {
     static const uint32_t bad[] = {3};
     listed state = {bad, 1, COPSE_IO};
@@ -391,6 +418,7 @@ int main(void) {
     ADD_TEST(suite, test_stream_failure_comes_after_the_batches_before_it);
     ADD_TEST(suite, test_stream_cannot_be_shuffled_whole_split_or_indexed);
     ADD_TEST(suite, test_skip_errors_leaves_bad_samples_out);
+    ADD_TEST(suite, test_skip_errors_is_counted_by_batch);
     ADD_TEST(suite, test_skip_errors_counts_and_keeps_other_failures);
     ADD_TEST(suite, test_narrow_gives_32_bits_or_refuses);
     return run_suite(suite);

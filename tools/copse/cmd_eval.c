@@ -43,9 +43,7 @@ static copse_status evaluate(copse_session *s, copse_error *err) {
     copse_status status = copse__trainer_evaluate(s->trainer, set, name, &score, err);
     progress_clear(&s->progress);
     if (status == COPSE_OK)
-        printf("%s: loss %.4f, accuracy %.4f over %llu samples\n", name,
-               copse__score_loss(&score), copse__score_accuracy(&score),
-               (unsigned long long)score.samples);
+        copse_session_print_score(name, &score);
     return status;
 }
 

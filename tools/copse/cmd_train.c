@@ -150,9 +150,7 @@ static copse_status train(copse_session *s, copse_error *err) {
     copse_status ended =
         copse__run_end(s->run, status, &why, tested ? &score : NULL, &end_error);
     if (tested)
-        printf("test: loss %.4f, accuracy %.4f over %llu samples\n",
-               copse__score_loss(&score), copse__score_accuracy(&score),
-               (unsigned long long)score.samples);
+        copse_session_print_score("test", &score);
     if (status == COPSE_INTERRUPTED && ended != COPSE_OK)
         status = COPSE_OK; /* not saved: that is what is to be told */
     if (status == COPSE_INTERRUPTED)

@@ -15,9 +15,9 @@
 #define REDRAW_NS 100000000u /* ten times a second on a terminal */
 #define LINE_NS 5000000000u  /* every five seconds elsewhere */
 
-void progress_begin(progress *p, bool quiet) {
+void progress_begin(progress *p, bool quiet, bool verbose) {
     const char *term = getenv("TERM");
-    *p = (progress){.quiet = quiet};
+    *p = (progress){.quiet = quiet, .verbose = verbose};
     p->terminal = isatty(STDERR_FILENO) && !(term && strcmp(term, "dumb") == 0);
     p->color = p->terminal && !getenv("NO_COLOR");
 }
@@ -141,5 +141,12 @@ void progress_epoch(progress *p, const copse__epoch_report *report, uint64_t epo
         fprintf(stderr, "  val_loss %.4f  val_accuracy %.4f",
                 copse__score_loss(&report->validation),
                 copse__score_accuracy(&report->validation));
-    fprintf(stderr, "  %s samples/s  %s\n", rate, time);
+    fprintf(stderr, "  %s samples/s  %s", rate, time);
+    if (report->train.skipped + report->validation.skipped > 0)
+        fprintf(stderr, "  %" PRIu64 " samples left out",
+                report->train.skipped + report->validation.skipped);
+    if (p->verbose && report->seconds > 0)
+        fprintf(stderr, "  waited for data %.1f %% of the time",
+                100 * report->data_wait_seconds / report->seconds);
+    fputc('\n', stderr);
 }

@@ -10,14 +10,14 @@
 /* What a person sees of a run, on stderr: a bar that redraws itself on a terminal, a line every few
  * seconds elsewhere, nothing where quiet. */
 typedef struct progress {
-    bool quiet, terminal, color;
+    bool quiet, verbose, terminal, color;
     bool drawn;          /* a bar stands on the current line */
     uint64_t start_ns;   /* of the current epoch or evaluation */
     uint64_t drawn_ns;   /* when it was last drawn */
     uint64_t started_at; /* index at which it began */
 } progress;
 
-void progress_begin(progress *p, bool quiet);
+void progress_begin(progress *p, bool quiet, bool verbose);
 
 /* A short notice in place of the bar ("building kernels"); NULL removes it. */
 void progress_notice(progress *p, const char *what);

@@ -70,6 +70,15 @@ void copse_session_print_devices(const copse_session *s, bool quiet) {
     }
 }
 
+void copse_session_print_score(const char *name, const copse__score *score) {
+    printf("%s: loss %.4f, accuracy %.4f over %llu samples", name,
+           copse__score_loss(score), copse__score_accuracy(score),
+           (unsigned long long)score->samples);
+    if (score->skipped > 0)
+        printf(" (%llu left out)", (unsigned long long)score->skipped);
+    putchar('\n');
+}
+
 /* One option; false after a complaint. */
 static bool take_shared(const tool_command *command, int id, const char *value,
                         copse_session_options *options) {
@@ -252,7 +261,7 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
     copse_status status;
     *s = (copse_session){.stop_ns = options->stop_ns};
     signals_catch(options->run != COPSE_RUN_NONE);
-    progress_begin(&s->progress, options->quiet);
+    progress_begin(&s->progress, options->quiet, options->verbose);
     COPSE__TRY(copse__config_load(&s->config, options->config_path,
                                   options->overrides.items, options->overrides.count,
                                   err),

@@ -76,6 +76,9 @@ void copse_session_on_hang(void *user, const copse_error *why);
 /* One line a replica: label, name, driver, shard. On stderr, unless quiet. */
 void copse_session_print_devices(const copse_session *session, bool quiet);
 
+/* One line on stdout: "test: loss 0.1, accuracy 0.9 over 360 samples". */
+void copse_session_print_score(const char *name, const copse__score *score);
+
 /* Stops the trainer behind the current step where its time is up. */
 void copse_session_watch_time(copse_session *session);
 
