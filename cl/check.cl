@@ -28,10 +28,10 @@ kernel void count_not_finite_f32(global const float *restrict g, global uint *re
     partial[part] = count;
 }
 
-/* total[0] = sum of parts counts, at most 2^32 - 1. One work-item. */
-kernel void sum_counts_u32(global const uint *restrict partial, global uint *restrict total,
-                           uint parts) {
-    uint sum = 0;
+/* total[0] = before[0] and the sum of parts counts, at most 2^32 - 1; total may be before. One work-item. */
+kernel void sum_counts_u32(global const uint *restrict partial, global const uint *before,
+                           global uint *total, uint parts) {
+    uint sum = before[0];
     for (uint i = 0; i < parts; i++)
         sum = add_sat(sum, partial[i]);
     total[0] = sum;

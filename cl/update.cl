@@ -2,6 +2,7 @@
  *
  * Optimizer updates on flat buffers, in place: w, slots and g of n elements each. The formulas are update.clh's, the bits
  * the host's: no contraction, divisions and roots correctly rounded. scalars: gradient_scale, learning_rate, step_size, weight_decay.
+ * Where held[0] is not 0 nothing is changed.
  * Launch: one dimension, COPSE_FOR over n / COPSE_VEC.
  */
 #include "common.clh"
@@ -25,7 +26,10 @@
 #define AT(p) (((global copse_wide *)(p))[j])
 
 kernel void update_sgd_f32(global float *w, global const float *restrict g,
-                           global const copse_scalars *restrict scalars, ulong n) {
+                           global const copse_scalars *restrict scalars,
+                              global const uint *restrict held, ulong n) {
+    if (held[0])
+        return;
     float lr = scalars->learning_rate, scale = scalars->gradient_scale;
     WIDE({
         copse_wide gv = ((global const copse_wide *)g)[j] * scale;
@@ -40,8 +44,11 @@ kernel void update_sgd_f32(global float *w, global const float *restrict g,
 
 kernel void update_momentum_f32(global float *w, global const float *restrict g,
                                 global float *restrict m,
-                                global const copse_scalars *restrict scalars, ulong n,
+                                global const copse_scalars *restrict scalars,
+                              global const uint *restrict held, ulong n,
                                 float momentum, uint nesterov) {
+    if (held[0])
+        return;
     float lr = scalars->learning_rate, scale = scalars->gradient_scale;
     WIDE({
         copse_wide gv = ((global const copse_wide *)g)[j] * scale;
@@ -61,9 +68,12 @@ kernel void update_momentum_f32(global float *w, global const float *restrict g,
 /* decay: AdamW's, before Adam's own step; has_decay 0: Adam. */
 kernel void update_adam_f32(global float *w, global const float *restrict g,
                             global float *restrict m, global float *restrict v,
-                            global const copse_scalars *restrict scalars, ulong n,
+                            global const copse_scalars *restrict scalars,
+                              global const uint *restrict held, ulong n,
                             float one_minus_beta1, float one_minus_beta2, float epsilon,
                             uint has_decay) {
+    if (held[0])
+        return;
     float step_size = scalars->step_size, scale = scalars->gradient_scale;
     float decay = scalars->weight_decay;
     WIDE({
@@ -95,9 +105,12 @@ kernel void update_adam_f32(global float *w, global const float *restrict g,
 kernel void update_rmsprop_f32(global float *w, global const float *restrict g,
                                global float *restrict v, global float *average,
                                global float *m,
-                               global const copse_scalars *restrict scalars, ulong n,
+                               global const copse_scalars *restrict scalars,
+                              global const uint *restrict held, ulong n,
                                float rho, float one_minus_rho, float momentum,
                                float epsilon, uint centered) {
+    if (held[0])
+        return;
     float lr = scalars->learning_rate, scale = scalars->gradient_scale;
     COPSE_FOR(i, n) {
         float wi = w[i], vi = v[i];

@@ -135,6 +135,13 @@ struct copse__backend {
     copse_status (*flush)(copse__device *device, copse__queue queue, copse_error *err);
     copse_status (*finish)(copse__device *device, copse__queue queue, copse_error *err);
 
+    /* What is queued between the two may be kept from starting until release: where every command that
+     * finds its queue empty wakes a driver's threads, those would take turns with the caller for each of
+     * them. Nothing may wait for such a command before release, which is always called. NULL: no such
+     * device. */
+    copse_status (*hold)(copse__device *device, copse__queue queue, copse_error *err);
+    copse_status (*release)(copse__device *device, copse__queue queue, copse_error *err);
+
     /* COPSE_TIMEOUT where it is not done by then; timeout_ns UINT64_MAX: no limit. */
     copse_status (*fence_wait)(copse__fence *fence, uint64_t timeout_ns,
                                copse_error *err);

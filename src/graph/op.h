@@ -80,12 +80,14 @@
  *
  * On flat buffers, without rows; sizes are the tensors' planned ones:
  * UPDATE_SGD, UPDATE_ADAM, UPDATE_ADAMW, UPDATE_RMSPROP
- *                     w, g, slot0?, slot1?, slot2? (inputs) -> w, slot… (outputs: the same
- *                     tensors, in place); formulas in cl/update.clh; bits equal to the host's.
+ *                     w, g, slot0?, slot1?, slot2?, held u32[1]? (inputs) -> w, slot…
+ *                     (outputs: the same tensors, in place; nothing changes where held is
+ *                     not 0); formulas in cl/update.clh; bits equal to the host's.
  *                     SGD: slot0 = m where momentum > 0. Adam, AdamW: m, v. RMSprop: v,
  *                     average where centered, m where momentum > 0
- * FINITE_CHECK        g                             -> count u32[1]: elements that are not
- *                     finite (any number > 0 where there are some)
+ * FINITE_CHECK        g, before u32[1]?             -> count u32[1]: before (absent: 0) and
+ *                     the elements that are not finite (any number > 0 where there are
+ *                     some); count may be before's own memory
  * PARAMETER_HASH      w                             -> partial u64[256]: their sum modulo
  *                     2^64 is sum_i mix(i + attrs.hash.base, bits of w[i]); cl/hash.clh
  * ACCUMULATE          a, b                          -> y = a + b; in place (y on a) */

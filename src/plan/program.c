@@ -12,11 +12,10 @@ struct copse__program {
     copse__device *device;
     const copse__backend *backend;
     copse__buffer *inputs[COPSE__INPUT_SLOTS], *labels[COPSE__INPUT_SLOTS];
-    copse__fence *uploaded[COPSE__INPUT_SLOTS]; /* NULL: nothing to wait for */
-    copse__fence *computed[COPSE__INPUT_SLOTS]; /* of the slot's last run */
-    copse__buffer *metrics, *stats;             /* on the device */
-    copse__buffer *metrics_host, *stats_host;   /* staging */
-    copse__fence *collected;
+    copse__fence *uploaded[COPSE__INPUT_SLOTS];  /* NULL: nothing to wait for */
+    copse__fence *collected[COPSE__INPUT_SLOTS]; /* the end of the slot's last run */
+    copse__buffer *metrics, *stats;              /* on the device */
+    copse__buffer *metrics_host[COPSE__INPUT_SLOTS], *stats_host[COPSE__INPUT_SLOTS];
     /* By slot and node. A node that touches no input slot has one launch, used by both. */
     copse__launch **launches[COPSE__INPUT_SLOTS];
 };
@@ -125,11 +124,14 @@ copse_status copse__program_new(copse__program **out, const copse__graph *graph,
     for (size_t slot = 0; slot < COPSE__INPUT_SLOTS; slot++) {
         COPSE__TRY(new_buffer(p, &p->inputs[slot], plan->input_bytes, device, err), fail);
         COPSE__TRY(new_buffer(p, &p->labels[slot], plan->label_bytes, device, err), fail);
+        COPSE__TRY(
+            new_buffer(p, &p->metrics_host[slot], plan->metric_bytes, staging, err),
+            fail);
+        COPSE__TRY(new_buffer(p, &p->stats_host[slot], plan->stats_bytes, staging, err),
+                   fail);
     }
     COPSE__TRY(new_buffer(p, &p->metrics, plan->metric_bytes, device, err), fail);
-    COPSE__TRY(new_buffer(p, &p->metrics_host, plan->metric_bytes, staging, err), fail);
     COPSE__TRY(new_buffer(p, &p->stats, plan->stats_bytes, device, err), fail);
-    COPSE__TRY(new_buffer(p, &p->stats_host, plan->stats_bytes, staging, err), fail);
     COPSE__TRY(prepare(p, err), fail);
     *out = p;
     return COPSE_OK;
@@ -149,15 +151,14 @@ void copse__program_free(copse__program *p) {
     for (size_t slot = 0; slot < COPSE__INPUT_SLOTS; slot++) {
         free(p->launches[slot]);
         p->backend->fence_free(p->uploaded[slot]);
-        p->backend->fence_free(p->computed[slot]);
+        p->backend->fence_free(p->collected[slot]);
         p->backend->buffer_free(p->inputs[slot]);
         p->backend->buffer_free(p->labels[slot]);
+        p->backend->buffer_free(p->metrics_host[slot]);
+        p->backend->buffer_free(p->stats_host[slot]);
     }
-    p->backend->fence_free(p->collected);
     p->backend->buffer_free(p->metrics);
-    p->backend->buffer_free(p->metrics_host);
     p->backend->buffer_free(p->stats);
-    p->backend->buffer_free(p->stats_host);
     free(p);
 }
 
@@ -180,7 +181,7 @@ copse_status copse__program_upload(copse__program *p, size_t slot, const void *f
     copse__view to = tensor_view(p, p->graph->input, slot);
     copse__fence *done = NULL;
     copse_status status = p->backend->write(p->device, COPSE__QUEUE_UPLOAD, to, features,
-                                            bytes, p->computed[slot], &done, err);
+                                            bytes, p->collected[slot], &done, err);
     if (status == COPSE_OK && labels && p->graph->label != COPSE__NO_TENSOR) {
         replace_fence(p, &p->uploaded[slot], done);
         const copse__tensor *label = &p->graph->tensors[p->graph->label];
@@ -226,7 +227,7 @@ copse_status copse__program_collect(copse__program *p, size_t slot,
     if (p->stats) {
         copse__view from = {.buffer = p->stats, .bytes = p->plan->stats_bytes};
         status = p->backend->read(p->device, COPSE__QUEUE_COMPUTE,
-                                  p->backend->buffer_host(p->stats_host), from,
+                                  p->backend->buffer_host(p->stats_host[slot]), from,
                                   from.bytes, NULL, NULL, err);
     }
     if (status == COPSE_OK && p->metrics) {
@@ -234,38 +235,31 @@ copse_status copse__program_collect(copse__program *p, size_t slot,
         size_t bytes =
             copse__tensor_bytes(&p->graph->tensors[p->graph->metrics], extents);
         status = p->backend->read(p->device, COPSE__QUEUE_COMPUTE,
-                                  p->backend->buffer_host(p->metrics_host), from, bytes,
-                                  NULL, &done, err);
+                                  p->backend->buffer_host(p->metrics_host[slot]), from,
+                                  bytes, NULL, &done, err);
     } else if (status == COPSE_OK) {
         status = p->backend->mark(&done, p->device, COPSE__QUEUE_COMPUTE, err);
     }
     if (status != COPSE_OK)
         return status;
-    replace_fence(p, &p->collected, done);
-    copse__fence *end = NULL;
-    status = p->backend->mark(&end, p->device, COPSE__QUEUE_COMPUTE, err);
-    if (status != COPSE_OK)
-        return status;
-    replace_fence(p, &p->computed[slot], end);
+    replace_fence(p, &p->collected[slot], done);
     return p->backend->flush(p->device, COPSE__QUEUE_COMPUTE, err);
 }
 
-copse_status copse__program_wait(copse__program *p, uint64_t timeout_ns,
+copse_status copse__program_wait(copse__program *p, size_t slot, uint64_t timeout_ns,
                                  copse_error *err) {
-    if (!p->collected)
-        return COPSE_OK;
-    copse_status status = p->backend->fence_wait(p->collected, timeout_ns, err);
-    if (status != COPSE_TIMEOUT)
-        replace_fence(p, &p->collected, NULL);
-    return status;
+    return p->collected[slot]
+               ? p->backend->fence_wait(p->collected[slot], timeout_ns, err)
+               : COPSE_OK;
 }
 
-const float *copse__program_metrics(const copse__program *p) {
-    return p->metrics_host ? p->backend->buffer_host(p->metrics_host) : NULL;
+const float *copse__program_metrics(const copse__program *p, size_t slot) {
+    copse__buffer *from = p->metrics_host[slot];
+    return from ? p->backend->buffer_host(from) : NULL;
 }
 
-const float *copse__program_stats(const copse__program *p, size_t state) {
-    const char *base = p->backend->buffer_host(p->stats_host);
+const float *copse__program_stats(const copse__program *p, size_t slot, size_t state) {
+    const char *base = p->backend->buffer_host(p->stats_host[slot]);
     const void *at = base + p->plan->tensors[p->graph->states[state].stats].offset;
     return at;
 }

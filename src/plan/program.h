@@ -36,17 +36,18 @@ copse_status copse__program_run(copse__program *program, size_t slot, size_t fir
 copse_status copse__program_wait_upload(const copse__program *program, size_t slot,
                                         copse_error *err);
 
-/* Queues the download of per-row metrics and batch moments behind the run; after
- * copse__program_wait they can be seen in metrics() and stats(). */
+/* Queues the download of per-row metrics and batch moments behind the slot's run; after
+ * copse__program_wait they can be seen in metrics() and stats(), until the slot's next collect. */
 copse_status copse__program_collect(copse__program *program, size_t slot,
                                     const copse__extents *extents, copse_error *err);
-copse_status copse__program_wait(copse__program *program, uint64_t timeout_ns,
-                                 copse_error *err);
+copse_status copse__program_wait(copse__program *program, size_t slot,
+                                 uint64_t timeout_ns, copse_error *err);
 
-/* [rows, 2]: loss and hit of each row of the last collected run. Borrowed; NULL without a loss. */
-const float *copse__program_metrics(const copse__program *program);
-/* [2, C]: mean and variance of the last collected run, for a state. Borrowed. */
-const float *copse__program_stats(const copse__program *program, size_t state);
+/* [rows, 2]: loss and hit of each row of the slot's last collected run. Borrowed; NULL without a loss. */
+const float *copse__program_metrics(const copse__program *program, size_t slot);
+/* [2, C]: mean and variance of the slot's last collected run, for a state. Borrowed. */
+const float *copse__program_stats(const copse__program *program, size_t slot,
+                                  size_t state);
 
 /* The network's output at these extents (float32) into host memory. Blocks. */
 copse_status copse__program_read_output(copse__program *program,

@@ -69,8 +69,15 @@ static copse_status on_step(void *user, const copse__progress *progress,
     return COPSE_OK;
 }
 
+static bool needs_no_state(void *user, uint64_t step) {
+    (void)user;
+    (void)step;
+    return false;
+}
+
 copse__trainer_hooks copse__step_bench_hooks(copse__step_bench *bench) {
-    return (copse__trainer_hooks){.on_step = on_step, .user = bench};
+    return (copse__trainer_hooks){
+        .on_step = on_step, .needs_state = needs_no_state, .user = bench};
 }
 
 copse_status copse__step_bench_run(copse__step_bench *b, double seconds, bool timed,

@@ -28,7 +28,7 @@ static copse_status open_pipeline(copse__fit *f, copse_error *err) {
         .start_epoch = t->position.epoch,
         .start_batch = t->position.batch,
         .prefetch = (size_t)data->prefetch,
-        .held = COPSE__INPUT_SLOTS,
+        .held = COPSE__INPUT_SLOTS + (t->replica_count == 1), /* one ahead */
         .label_classes = copse__trainer_label_bound(t),
         .label_outputs = copse__trainer_label_outputs(t),
         .replica_count = t->replica_count,
@@ -65,7 +65,7 @@ static void close_pipeline(copse__fit *f) {
     copse_pipeline_close(f->pipeline);
     f->pipeline = NULL;
     f->waited_before_ns = f->given_skipped = 0;
-    f->now = f->next = NULL;
+    f->before = f->now = f->next = NULL;
 }
 
 static copse_status load_one(size_t rank, void *user, copse_error *err) {
@@ -105,13 +105,16 @@ static copse_status regroup(copse__fit *f, copse_error *err) {
 }
 
 static void advance(copse__fit *f) {
-    copse_pipeline_release(f->pipeline, f->now);
+    if (f->now != f->before)
+        copse_pipeline_release(f->pipeline, f->now);
     f->now = f->next;
     f->next = NULL;
 }
 
-static bool steps_are_done(const copse__trainer *t) {
-    return t->config->train.steps > 0 && t->position.step >= t->config->train.steps;
+static bool steps_are_done(const copse__fit *f) {
+    const copse__trainer *t = f->trainer;
+    return t->config->train.steps > 0 &&
+           t->position.step + (f->before != NULL) >= t->config->train.steps;
 }
 
 /* The steps of the current epoch, from the current position. */
@@ -131,14 +134,18 @@ static copse_status run_epoch(copse__fit *f, copse_error *err) {
             return status;
         if (stands)
             advance(f);
-        if (stands && atomic_exchange(&t->stop, false))
-            return copse__fail(err, COPSE_INTERRUPTED, 0, NULL,
-                               "stopped after step %" PRIu64 ", as asked",
-                               t->position.step);
-        if (steps_are_done(t))
+        if (stands && atomic_load(&t->stop))
+            break;
+        if (steps_are_done(f))
             break;
         status = regroup(f, err);
     }
+    if (status == COPSE_OK)
+        status = copse__fit_land(f, err);
+    /* Only now: what was still under way may have asked for it, too. */
+    if (status == COPSE_OK && atomic_exchange(&t->stop, false))
+        return copse__fail(err, COPSE_INTERRUPTED, 0, NULL,
+                           "stopped after step %" PRIu64 ", as asked", t->position.step);
     return status;
 }
 
@@ -151,7 +158,7 @@ static void count_skipped_rest(copse__fit *f) {
 
 static copse_status end_epoch(copse__fit *f, copse_error *err) {
     copse__trainer *t = f->trainer;
-    bool whole = !steps_are_done(t) || !f->now;
+    bool whole = !steps_are_done(f) || !f->now;
     if (whole)
         count_skipped_rest(f);
     copse__epoch_report report = {
@@ -189,7 +196,7 @@ copse_status copse__trainer_fit(copse__trainer *t, copse_error *err) {
     if (t->regroup_due)
         COPSE__TRY(copse__trainer_regroup(t, err), out);
     COPSE__TRY(open_pipeline(&f, err), out);
-    while (t->position.epoch < t->config->train.epochs && !steps_are_done(t) &&
+    while (t->position.epoch < t->config->train.epochs && !steps_are_done(&f) &&
            !t->finished) {
         COPSE__TRY(run_epoch(&f, err), out);
         COPSE__TRY(end_epoch(&f, err), out);

@@ -12,6 +12,8 @@ typedef struct copse__fit {
     copse__slot_memory memory;
     uint64_t grouping; /* of the trainer when the pipeline was opened */
     const copse_batch *now, *next;
+    const copse_batch *before; /* whose step is under way, not finished; NULL: none */
+    copse__step before_step;
     uint64_t epoch_samples;
     uint64_t epoch_start_ns, step_start_ns;
     uint64_t step_wait_ns;     /* for data, in the step of the moment */
@@ -26,5 +28,8 @@ copse_status copse__fit_next(copse__fit *fit, const copse_batch **out, copse_err
 /* One optimizer step over the current batch. *stands: it was made, and the position moved on; else it
  * is to be repeated with those who are left. */
 copse_status copse__fit_step(copse__fit *fit, bool *stands, copse_error *err);
+
+/* Ends the step that is still under way, if any, and reports it. */
+copse_status copse__fit_land(copse__fit *fit, copse_error *err);
 
 #endif

@@ -36,9 +36,14 @@ copse_status copse__updater_new(copse__updater **out, copse__store *store,
                                 const copse__optimizer *optimizer, copse_error *err);
 void copse__updater_free(copse__updater *updater);
 
-/* Enqueues the check of all buckets and blocks for its answer: elements that are not finite. */
-copse_status copse__updater_check(copse__updater *updater, uint64_t *nonfinite,
-                                  copse_error *err);
+/* Enqueues the check of all buckets. From where it finds elements that are not finite until `checked`
+ * has told so, no update that is enqueued behind it changes anything. slot: one of COPSE__INPUT_SLOTS,
+ * so that a step can be enqueued before the answer about the one before it is taken. */
+copse_status copse__updater_check(copse__updater *updater, size_t slot, copse_error *err);
+/* Blocks for the check's answer: how many elements are not finite, or those of an earlier check that
+ * nobody has asked about were not. */
+copse_status copse__updater_checked(copse__updater *updater, size_t slot,
+                                    uint64_t *nonfinite, copse_error *err);
 /* Enqueues the update of all buckets with the store's scalars and gradients. */
 copse_status copse__updater_apply(copse__updater *updater, copse_error *err);
 /* The 64-bit hash of all weights (cl/hash.clh). Blocks. */

@@ -191,7 +191,8 @@ static copse_status run_once(copse__program *program, const copse__graph *graph,
         status = copse__program_run(program, slot, 0, graph->node_count, &extents, err);
     if (status == COPSE_OK)
         status = copse__program_collect(program, slot, &extents, err);
-    return status == COPSE_OK ? copse__program_wait(program, UINT64_MAX, err) : status;
+    return status == COPSE_OK ? copse__program_wait(program, slot, UINT64_MAX, err)
+                              : status;
 }
 
 static size_t planned_bytes(const copse__graph *graph) {
@@ -243,7 +244,8 @@ copse_status copse__replica_warm_up(copse__replica *r, copse_error *err) {
     COPSE__TRY(warm_up_programs(r, err), out);
     if (r->updater) {
         uint64_t ignored;
-        COPSE__TRY(copse__updater_check(r->updater, &ignored, err), out);
+        COPSE__TRY(copse__updater_check(r->updater, 0, err), out);
+        COPSE__TRY(copse__updater_checked(r->updater, 0, &ignored, err), out);
         COPSE__TRY(copse__updater_apply(r->updater, err), out);
         COPSE__TRY(copse__updater_hash(r->updater, &ignored, err), out);
     }

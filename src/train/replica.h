@@ -122,14 +122,17 @@ typedef struct copse__step {
     /* A tree over micro-shards: how many the whole batch has, and which is this share's first.
      * tree_leaves 0: micro-batches are added in order. */
     size_t tree_leaves, first_leaf;
-    bool host_adds;       /* end with the sums of the share's subtrees in `parts` */
-    bool hash;            /* of the weights after the update is wanted */
-    bool update;          /* false: gradients only */
-    bool timed;           /* wait after each part, for `times` */
+    bool host_adds; /* end with the sums of the share's subtrees in `parts` */
+    bool hash;      /* of the weights after the update is wanted */
+    bool update;    /* false: gradients only */
+    bool timed;     /* wait after each part, for `times` */
+    bool
+        ahead; /* in: need not wait for its own end; then, whether copse__replica_finish is due */
     uint64_t patience_ns; /* of waits after the commit; 0: none */
     float *
         outputs; /* of evaluation: where the share's rows of the network's output go; NULL: nowhere */
     /* out */
+    size_t slot;        /* of inputs, in which its last micro-batch was */
     bool submitted;     /* every bucket was given to the all-reduce */
     bool committed;     /* all gradients are summed: the step stands */
     bool measured;      /* metrics and moments of the whole share are there */
@@ -147,9 +150,15 @@ copse_status copse__replica_load(copse__replica *replica, bool training,
 /* Forward, backward, reduction, check and update. The weights change only once every replica's gradients
  * are summed and all are finite. Returns when metrics and moments can be read; the update may still run.
  * With host_adds it ends before the reduction. A failure before the commit leaves weights as they are,
- * and tells the all-reduce. */
+ * and tells the all-reduce. A replica by itself that may run ahead returns when everything is enqueued;
+ * the next step may then be begun before this one is finished, not the one after that. */
 copse_status copse__replica_step(copse__replica *replica, copse__step *step,
                                  copse_error *err);
+
+/* The end of a step that ran ahead: blocks until it is done. One whose gradients are not finite, and every
+ * one that was begun before this told so, have changed no weight. */
+copse_status copse__replica_finish(copse__replica *replica, copse__step *step,
+                                   copse_error *err);
 
 /* The end of a step whose gradients the host added: uploads them from parts[0], updates, hashes. */
 copse_status copse__replica_apply(copse__replica *replica, copse__step *step,

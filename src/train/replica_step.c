@@ -62,17 +62,21 @@ static copse_status upload(const walk *w, size_t slot, copse__share part,
                                  err);
 }
 
+static size_t other_slot(size_t slot) {
+    return (slot + 1) % COPSE__INPUT_SLOTS;
+}
+
 /* What comes after micro-batch k, into the other slot. */
 static copse_status upload_after(const walk *w, size_t k, copse_error *err) {
     bool more = k + 1 < w->count;
     if (!more && !w->next)
         return COPSE_OK;
     copse__share part = micro_batch(w, more ? w->share : w->next, more ? k + 1 : 0);
-    return upload(w, (*w->slot + 1) % COPSE__INPUT_SLOTS, part, err);
+    return upload(w, other_slot(*w->slot), part, err);
 }
 
 static void turn_slot(const walk *w) {
-    *w->slot = (*w->slot + 1) % COPSE__INPUT_SLOTS;
+    *w->slot = other_slot(*w->slot);
 }
 
 copse_status copse__replica_load(copse__replica *r, bool training,
@@ -89,10 +93,10 @@ static void begin_results(copse__replica *r, size_t rows) {
     r->share_rows = rows;
 }
 
-static copse_status take_metrics(const walk *w, const copse__extents *extents,
-                                 copse_error *err) {
+static copse_status take_metrics(const walk *w, size_t slot,
+                                 const copse__extents *extents, copse_error *err) {
     copse__replica *r = w->r;
-    const float *metrics = copse__program_metrics(w->program);
+    const float *metrics = copse__program_metrics(w->program, slot);
     if (!metrics)
         return COPSE_OK;
     size_t rows = copse__tensor_rows(&w->graph->tensors[w->graph->metrics], extents);
@@ -106,7 +110,7 @@ static copse_status take_metrics(const walk *w, const copse__extents *extents,
     return COPSE_OK;
 }
 
-static copse_status take_moments(const walk *w, copse_error *err) {
+static copse_status take_moments(const walk *w, size_t slot, copse_error *err) {
     copse__replica *r = w->r;
     for (size_t s = 0; s < w->graph->state_count; s++) {
         const copse__state *state = &w->graph->states[s];
@@ -118,22 +122,22 @@ static copse_status take_moments(const walk *w, copse_error *err) {
                         sizeof *r->moments, err);
         if (status != COPSE_OK)
             return status;
-        memcpy(r->moments + r->moment_count, copse__program_stats(w->program, s),
+        memcpy(r->moments + r->moment_count, copse__program_stats(w->program, slot, s),
                floats * sizeof *r->moments);
         r->moment_count += floats;
     }
     return COPSE_OK;
 }
 
-/* Waits for micro-batch k and keeps what it gave. */
-static copse_status take_results(const walk *w, size_t k, uint64_t patience_ns,
-                                 copse_error *err) {
+/* Waits for micro-batch k, which was in this slot, and keeps what it gave. */
+static copse_status take_results(const walk *w, size_t k, size_t slot,
+                                 uint64_t patience_ns, copse_error *err) {
     copse__extents extents = micro_extents(w, k);
-    copse_status status =
-        copse__program_wait(w->program, patience_ns ? patience_ns : UINT64_MAX, err);
+    copse_status status = copse__program_wait(
+        w->program, slot, patience_ns ? patience_ns : UINT64_MAX, err);
     if (status == COPSE_OK)
-        status = take_metrics(w, &extents, err);
-    return status == COPSE_OK ? take_moments(w, err) : status;
+        status = take_metrics(w, slot, &extents, err);
+    return status == COPSE_OK ? take_moments(w, slot, err) : status;
 }
 
 /* ---- Gradients ------------------------------------------------------------------------- */
@@ -287,7 +291,8 @@ static copse_status run_share(const walk *w, copse__step *step, copse_error *err
     copse_status status;
     copse__replica *r = w->r;
     climb at = {0};
-    begin_results(r, w->share->rows);
+    if (w->count != 1) /* else those of the step before may still have to be taken */
+        begin_results(r, w->share->rows);
     copse__partials_clear(r->partials);
     COPSE__TRY(plan_climb(r, step, w->count, err), out);
     for (size_t k = 0; k < w->count; k++) {
@@ -305,7 +310,7 @@ static copse_status run_share(const walk *w, copse__step *step, copse_error *err
                        out);
         COPSE__TRY(still_wanted(r, err), out);
         if (k > 0)
-            COPSE__TRY(take_results(w, k - 1, 0, err), out);
+            COPSE__TRY(take_results(w, k - 1, other_slot(*w->slot), 0, err), out);
         COPSE__TRY(copse__program_collect(w->program, *w->slot, &extents, err), out);
         if (step->tree_leaves > 0)
             COPSE__TRY(climb_tree(r, step, &at, err), out);
@@ -338,7 +343,7 @@ static copse_status time_upload(const walk *w, copse__step *step, copse_error *e
 static copse_status time_compute(const walk *w, copse__step *step, copse_error *err) {
     if (!step->timed)
         return COPSE_OK;
-    copse_status status = copse__program_wait(w->program, UINT64_MAX, err);
+    copse_status status = copse__program_wait(w->program, step->slot, UINT64_MAX, err);
     step->times.computed_ns = copse__now_ns();
     return status;
 }
@@ -408,22 +413,15 @@ static copse_status wait_for_parts(copse__replica *r, uint64_t patience_ns,
     return status;
 }
 
-/* Blocks until the gradients are summed over all replicas, or known to be whole here. */
-static copse_status reduce(copse__replica *r, copse__step *step, copse_error *err) {
+/* Blocks until the gradients are summed over all replicas. */
+static copse_status reduce(copse__step *step, copse_error *err) {
     copse__allreduce_result reduced = {.failed_rank = SIZE_MAX};
-    copse_status status = COPSE_OK;
-    if (step->host_adds)
-        return wait_for_parts(r, step->patience_ns, err);
-    if (step->allreduce) {
-        status = copse__allreduce_wait(step->allreduce, step->engine_rank, step->step,
-                                       &reduced, err);
-        step->nonfinite = reduced.nonfinite;
-        step->failed_rank = reduced.failed_rank;
-        if (status == COPSE_OK)
-            status = check_complete(step, err);
-    } else {
-        status = copse__updater_check(r->updater, &step->nonfinite, err);
-    }
+    copse_status status = copse__allreduce_wait(step->allreduce, step->engine_rank,
+                                                step->step, &reduced, err);
+    step->nonfinite = reduced.nonfinite;
+    step->failed_rank = reduced.failed_rank;
+    if (status == COPSE_OK)
+        status = check_complete(step, err);
     step->committed = status == COPSE_OK;
     return status;
 }
@@ -438,16 +436,76 @@ static copse_status update(copse__replica *r, copse__step *step, copse_error *er
     return status == COPSE_OK ? time_update(r, step, err) : status;
 }
 
+/* The results of the last micro-batch. */
+static copse_status take_last(const walk *w, copse__step *step, copse_error *err) {
+    copse_status status = COPSE_OK;
+    if (w->count == 1)
+        begin_results(w->r, w->share->rows);
+    if (w->count > 0)
+        status = take_results(w, w->count - 1, step->slot, step->patience_ns, err);
+    step->measured = status == COPSE_OK;
+    return status;
+}
+
+/* A replica by itself asks nobody whether its gradients are finite: its update, which is enqueued
+ * behind the check, does nothing where they are not. */
+static copse_status enqueue_update(copse__replica *r, copse__step *step,
+                                   copse_error *err) {
+    copse_status status = copse__updater_check(r->updater, step->slot, err);
+    if (status == COPSE_OK && step->update)
+        status = copse__updater_apply(r->updater, err);
+    return status;
+}
+
+copse_status copse__replica_finish(copse__replica *r, copse__step *step,
+                                   copse_error *err) {
+    walk w = begin_walk(r, true, &step->share, NULL);
+    r->stage = "while its gradients and losses were waited for";
+    step->ahead = false;
+    copse_status status =
+        copse__updater_checked(r->updater, step->slot, &step->nonfinite, err);
+    step->committed = status == COPSE_OK;
+    if (status == COPSE_OK)
+        status = take_last(&w, step, err);
+    if (status == COPSE_OK && step->hash && step->update && step->nonfinite == 0)
+        status = copse__updater_hash(r->updater, &step->weights_hash, err);
+    return status;
+}
+
+/* All of a step that runs ahead, handed over at once. */
+static copse_status step_ahead(copse__replica *r, const walk *w, copse__step *step,
+                               copse_error *err) {
+    const copse__backend *backend = copse__backend_of(r->device);
+    copse_status status = COPSE_OK;
+    if (backend->hold)
+        status = backend->hold(r->device, COPSE__QUEUE_COMPUTE, err);
+    if (status == COPSE_OK)
+        status = run_share(w, step, err);
+    if (status == COPSE_OK)
+        status = enqueue_update(r, step, err);
+    copse_status released = backend->release
+                                ? backend->release(r->device, COPSE__QUEUE_COMPUTE,
+                                                   status == COPSE_OK ? err : NULL)
+                                : COPSE_OK;
+    return status == COPSE_OK ? released : status;
+}
+
 copse_status copse__replica_step(copse__replica *r, copse__step *step, copse_error *err) {
     step->nonfinite = 0;
     step->weights_hash = 0;
     step->committed = step->submitted = step->measured = false;
     step->failed_rank = SIZE_MAX;
     walk w = begin_walk(r, true, &step->share, step->next.rows > 0 ? &step->next : NULL);
+    step->ahead &= w.count == 1 && !step->allreduce && !step->host_adds && !step->hash &&
+                   !step->timed;
+    step->slot = *w.slot; /* of its first micro-batch */
     r->stage = "while it was given the forward and backward passes";
+    if (step->ahead)
+        return step_ahead(r, &w, step, err);
     copse_status status = time_upload(&w, step, err);
     if (status == COPSE_OK)
         status = run_share(&w, step, err);
+    step->slot = other_slot(*w.slot); /* which has been turned since */
     if (status == COPSE_OK)
         status = time_compute(&w, step, err);
     if (status != COPSE_OK) {
@@ -456,12 +514,19 @@ copse_status copse__replica_step(copse__replica *r, copse__step *step, copse_err
         return status;
     }
     r->stage = "while its gradients were waited for";
-    status = reduce(r, step, err);
+    if (!step->allreduce && !step->host_adds) {
+        step->times.summed_ns = copse__now_ns();
+        status = enqueue_update(r, step, err);
+        if (status == COPSE_OK)
+            status = copse__replica_finish(r, step, err);
+        return status == COPSE_OK ? time_update(r, step, err) : status;
+    }
+    status =
+        step->host_adds ? wait_for_parts(r, step->patience_ns, err) : reduce(step, err);
     step->times.summed_ns = copse__now_ns();
     r->stage = "while its losses were waited for";
-    if (status == COPSE_OK && w.count > 0)
-        status = take_results(&w, w.count - 1, step->patience_ns, err);
-    step->measured = status == COPSE_OK;
+    if (status == COPSE_OK)
+        status = take_last(&w, step, err);
     return status != COPSE_OK || step->host_adds ? status : update(r, step, err);
 }
 
@@ -500,7 +565,7 @@ copse_status copse__replica_evaluate(copse__replica *r, const copse__share *shar
             out);
         COPSE__TRY(copse__program_collect(w.program, *w.slot, &extents, err), out);
         COPSE__TRY(upload_after(&w, k, err), out);
-        COPSE__TRY(take_results(&w, k, 0, err), out);
+        COPSE__TRY(take_results(&w, k, *w.slot, 0, err), out);
         if (outputs) {
             COPSE__TRY(copse__program_read_output(w.program, &extents, outputs, err),
                        out);
@@ -520,7 +585,8 @@ copse_status copse__replica_trial(copse__replica *r, size_t rows, copse_error *e
     copse_status status = copse__program_run(r->train, slot, 0, end, &extents, err);
     if (status == COPSE_OK)
         status = copse__program_collect(r->train, slot, &extents, err);
-    return status == COPSE_OK ? copse__program_wait(r->train, UINT64_MAX, err) : status;
+    return status == COPSE_OK ? copse__program_wait(r->train, slot, UINT64_MAX, err)
+                              : status;
 }
 
 /* ---- Numbers that are not finite ------------------------------------------------------- */

@@ -35,6 +35,9 @@ copse_status copse__run_start(copse__run *run, copse__trainer *trainer, copse_er
  * cannot be written is a warning: training goes on, the one before is whole. */
 copse_status copse__run_step(copse__run *run, const copse__progress *progress,
                              copse_error *err);
+/* The trainer's hook of this name, which saving by minutes or by wish depends on: whether a checkpoint
+ * is due behind the step. */
+bool copse__run_needs_state(copse__run *run, uint64_t step);
 copse_status copse__run_epoch(copse__run *run, const copse__epoch_report *report,
                               copse_error *err);
 
@@ -42,7 +45,7 @@ copse_status copse__run_epoch(copse__run *run, const copse__epoch_report *report
  * Borrowed until the next epoch. */
 const char *copse__run_decision(const copse__run *run);
 
-/* Saves behind the step of the moment, too. Async-signal-safe. */
+/* Saves behind the next step that is begun, too. Async-signal-safe. */
 void copse__run_want_save(copse__run *run);
 
 /* Likewise, from on_event: logs it, and writes plan.json where shards changed. */

@@ -37,9 +37,22 @@ copse_status copse__run_put_text(copse__run *run, const char *name, copse__text 
 
 /* ---- Steps ----------------------------------------------------------------------------- */
 
+static bool is_step_due(const copse__run *run, uint64_t step) {
+    uint64_t every = run->config->checkpoint.every_steps;
+    return every > 0 && step % every == 0;
+}
+
+bool copse__run_needs_state(copse__run *run, uint64_t step) {
+    double every = run->config->checkpoint.every_minutes;
+    double minutes = (double)(copse__now_ns() - run->saved_ns) / 60e9;
+    bool wanted = atomic_exchange(&run->save_wanted, false);
+    if (wanted || is_step_due(run, step) || (every > 0 && minutes >= every))
+        run->save_step = step;
+    return run->save_step == step;
+}
+
 copse_status copse__run_step(copse__run *run, const copse__progress *now,
                              copse_error *err) {
-    const copse__config_checkpoint *when = &run->config->checkpoint;
     copse__jsonl_begin(run->log, "step");
     copse__jsonl_count(run->log, "step", now->step);
     copse__jsonl_count(run->log, "epoch", now->epoch);
@@ -55,10 +68,7 @@ copse_status copse__run_step(copse__run *run, const copse__progress *now,
     copse_error error = {0};
     check_board(copse__board_step(run->board, now, &error), &error);
     copse__run_check_saved(run);
-    double minutes = (double)(copse__now_ns() - run->saved_ns) / 60e9;
-    bool due = (when->every_steps > 0 && now->step % when->every_steps == 0) ||
-               (when->every_minutes > 0 && minutes >= when->every_minutes);
-    due |= atomic_exchange(&run->save_wanted, false);
+    bool due = run->save_step == now->step || is_step_due(run, now->step);
     return due ? copse__run_save(run, err) : COPSE_OK;
 }
 

@@ -25,6 +25,7 @@ struct copse__run {
     copse__saver *saver; /* NULL: no checkpoints are wanted */
     uint64_t start_ns, saved_ns;
     uint64_t saved_step, saved_epoch;
+    uint64_t save_step; /* behind which a checkpoint is due; 0: none yet */
     copse__monitor_state early_stopping, plateau;
     double learning_rate; /* as lowered; -1: it was not */
     bool has_best;

@@ -27,24 +27,24 @@ static bool host_adds(const copse__trainer *t) {
     return t->micro_shard > 0 && copse__trainer_active(t) > 1;
 }
 
-static copse_scalars make_scalars(const copse__fit *f) {
+static copse_scalars make_scalars(const copse__fit *f, uint64_t step) {
     const copse__trainer *t = f->trainer;
     uint64_t seed = t->config->train.seed;
     copse_scalars scalars = {
         .seed0 = (uint32_t)seed,
         .seed1 = (uint32_t)(seed >> 32),
-        .step = (uint32_t)t->position.step,
+        .step = (uint32_t)step,
         .loss_scale = (float)(1.0 / loss_denominator(t, f->now->rows)),
         .gradient_scale = 1,
     };
-    copse__optimizer_scalars(&t->optimizer, t->position.step,
-                             copse__trainer_rate(t, t->position.step), &scalars);
+    copse__optimizer_scalars(&t->optimizer, step, copse__trainer_rate(t, step), &scalars);
     return scalars;
 }
 
-static void describe_step(copse__fit *f) {
+static void describe_step(copse__fit *f, bool ahead) {
     copse__trainer *t = f->trainer;
-    copse_scalars scalars = make_scalars(f);
+    uint64_t step = t->position.step + (f->before != NULL);
+    copse_scalars scalars = make_scalars(f, step);
     size_t unit = t->micro_shard;
     t->attempt++;
     for (size_t r = 0; r < t->replica_count; r++) {
@@ -52,7 +52,7 @@ static void describe_step(copse__fit *f) {
         if (!copse__takes_part(t, r))
             continue;
         t->steps[r] = (copse__step){
-            .step = t->position.step,
+            .step = step,
             .share = share,
             .next = copse__share_of(f->next, r),
             .scalars = scalars,
@@ -66,6 +66,7 @@ static void describe_step(copse__fit *f) {
             .hash = hash_is_due(t),
             .update = true,
             .timed = t->times_steps,
+            .ahead = ahead,
             .patience_ns = copse__trainer_active(t) > 1 ? t->stall_ns : 0,
             .failed_rank = SIZE_MAX,
         };
@@ -181,21 +182,21 @@ static copse_status check_step(copse__fit *f, const copse__score *score,
     return first->hash ? compare_hashes(t, err) : COPSE_OK;
 }
 
-static copse_status report_step(copse__fit *f, const copse__score *score,
-                                copse_error *err) {
+static copse_status report_step(copse__fit *f, const copse_batch *batch,
+                                const copse__score *score, copse_error *err) {
     copse__trainer *t = f->trainer;
     if (!t->hooks.on_step)
         return COPSE_OK;
     uint64_t now = copse__now_ns();
     copse__progress progress = {
         .step = t->position.step,
-        .epoch = f->now->epoch,
+        .epoch = batch->epoch,
         .epochs = t->config->train.epochs,
-        .index = f->now->index + 1,
+        .index = batch->index + 1,
         .count = copse_pipeline_batches(f->pipeline),
         .last = *score,
         .epoch_score = t->position.score,
-        .rows = f->now->rows,
+        .rows = batch->rows,
         .seconds = (double)(now - f->step_start_ns) * 1e-9,
         .data_seconds = (double)f->step_wait_ns * 1e-9,
         .learning_rate = copse__trainer_rate(t, t->position.step - 1),
@@ -220,10 +221,16 @@ static void count_skipped(copse__trainer *t) {
         t->hooks.on_event(t->hooks.user, &event);
 }
 
+static void count_step(copse__trainer *t, const copse_batch *batch) {
+    t->position.step++;
+    t->position.batch = batch->index + 1;
+}
+
 /* Metrics, moving statistics and position change together with the weights. */
-static copse_status commit(copse__fit *f, copse_error *err) {
+static copse_status commit(copse__fit *f, const copse_batch *batch, copse_error *err) {
     copse__trainer *t = f->trainer;
-    copse__score score = {.skipped = f->now->skipped};
+    copse__score score = {.skipped = batch->skipped};
+    bool updated = t->steps[t->lead].nonfinite == 0;
     for (size_t r = 0; r < t->replica_count; r++)
         if (copse__trainer_measured(t, r))
             copse__score_add(&score, &t->replicas[r]);
@@ -233,6 +240,8 @@ static copse_status commit(copse__fit *f, copse_error *err) {
         count_skipped(t);
     else if (status == COPSE_OK)
         status = copse__trainer_move_statistics(t, err);
+    if (status == COPSE_NUMERIC && updated) /* the loss alone is not finite */
+        count_step(t, batch);
     if (status != COPSE_OK)
         return status;
     if (!skipped || isfinite(score.loss_sum)) {
@@ -241,10 +250,95 @@ static copse_status commit(copse__fit *f, copse_error *err) {
         t->position.score.samples += score.samples;
     }
     t->position.score.skipped += score.skipped;
-    f->epoch_samples += f->now->rows;
-    t->position.step++;
-    t->position.batch = f->now->index + 1;
-    return report_step(f, &score, err);
+    f->epoch_samples += batch->rows;
+    count_step(t, batch);
+    return report_step(f, batch, &score, err);
+}
+
+/* ---- Running ahead --------------------------------------------------------------------- */
+
+/* A replica by itself need not wait for a step's end before the next one is enqueued: an update whose
+ * gradients are not finite does nothing by itself, and then nor do later ones. */
+static bool may_run_ahead(const copse__fit *f) {
+    const copse__trainer *t = f->trainer;
+    return t->replica_count == 1 && f->now->rows <= t->replicas[0].sizes.train_rows &&
+           t->config->train.on_nonfinite == COPSE__ON_FAULT_STOP && !t->times_steps;
+}
+
+/* Whether somebody will look at the weights right behind the step. */
+static bool is_looked_at(const copse__fit *f, uint64_t step) {
+    const copse__trainer_hooks *hooks = &f->trainer->hooks;
+    return hooks->on_step &&
+           (!hooks->needs_state || hooks->needs_state(hooks->user, step));
+}
+
+static copse_status finish_one(size_t rank, void *user, copse_error *err) {
+    copse__trainer *t = user;
+    return copse__replica_finish(&t->replicas[rank], &t->steps[rank], err);
+}
+
+static copse_status finish(copse__trainer *t, const copse__step *step, copse_error *err) {
+    t->steps[t->lead] = *step;
+    t->steps[t->lead].attempt = t->attempt;
+    return copse__workers_run(t->workers, finish_one, t, t->statuses, err);
+}
+
+/* A step that was enqueued behind one that failed stands where it has changed the weights. */
+static void finish_unseen(copse__fit *f, const copse__step *step) {
+    copse__trainer *t = f->trainer;
+    if (finish(t, step, NULL) == COPSE_OK && t->steps[t->lead].nonfinite == 0 &&
+        copse__trainer_move_statistics(t, NULL) == COPSE_OK)
+        count_step(t, f->now);
+}
+
+copse_status copse__fit_land(copse__fit *f, copse_error *err) {
+    copse__trainer *t = f->trainer;
+    const copse_batch *batch = f->before;
+    if (!batch)
+        return COPSE_OK;
+    f->before = NULL;
+    copse_status status = finish(t, &f->before_step, err);
+    if (status == COPSE_OK)
+        status = commit(f, batch, err);
+    copse_pipeline_release(f->pipeline, batch);
+    return status;
+}
+
+/* The step of f->now is enqueued: ends the one before it. */
+static copse_status land_before(copse__fit *f, copse_error *err) {
+    copse__trainer *t = f->trainer;
+    copse__step step = t->steps[t->lead];
+    copse_status status = copse__fit_land(f, err);
+    if (status == COPSE_OK) {
+        f->before = f->now;
+        f->before_step = step;
+    } else if (!copse__is_loss(status)) {
+        finish_unseen(f, &step);
+    }
+    return status;
+}
+
+static copse_status attempt_ahead(copse__fit *f, copse_error *err) {
+    uint64_t step = f->trainer->position.step + (f->before != NULL) + 1;
+    bool rests = is_looked_at(f, step);
+    copse_status status = attempt(f, err);
+    if (status == COPSE_OK)
+        status = land_before(f, err);
+    return status == COPSE_OK && rests ? copse__fit_land(f, err) : status;
+}
+
+/* ---- The step -------------------------------------------------------------------------- */
+
+/* After a failure. *stands: the step was committed, by a replica that is not lost. */
+static copse_status recover(copse__trainer *t, copse_status failure, bool *stands,
+                            copse_error *err) {
+    if (!copse__trainer_blame(t))
+        return failure;
+    *stands = is_committed(t);
+    copse__trainer_give_up(t, !*stands);
+    if (*stands && t->lead == SIZE_MAX) /* nobody is left to have made it */
+        return copse__trainer_regroup(t, err);
+    return COPSE_OK;
 }
 
 copse_status copse__fit_step(copse__fit *f, bool *stands, copse_error *err) {
@@ -257,18 +351,22 @@ copse_status copse__fit_step(copse__fit *f, bool *stands, copse_error *err) {
     f->step_wait_ns = copse__now_ns() - begun;
     if (status != COPSE_OK)
         return status;
-    describe_step(f);
+    bool ahead = may_run_ahead(f);
+    describe_step(f, ahead);
+    if (ahead) {
+        status = attempt_ahead(f, err);
+        if (status == COPSE_OK)
+            *stands = true;
+        return status == COPSE_OK ? status : recover(t, status, stands, err);
+    }
+    if (t->hooks.needs_state)
+        (void)t->hooks.needs_state(t->hooks.user, t->position.step + 1);
     status = attempt(f, err);
     if (status != COPSE_OK) {
-        if (!copse__trainer_blame(t))
+        status = recover(t, status, stands, err);
+        if (status != COPSE_OK || !*stands)
             return status;
-        *stands = is_committed(t);
-        copse__trainer_give_up(t, !*stands);
-        if (!*stands)
-            return COPSE_OK;
-        if (t->lead == SIZE_MAX) /* nobody is left to have made it */
-            return copse__trainer_regroup(t, err);
     }
     *stands = true;
-    return commit(f, err);
+    return commit(f, f->now, err);
 }

@@ -68,6 +68,10 @@ typedef struct copse__trainer_hooks {
                             copse_error *err);
     copse_status (*on_epoch)(void *user, const copse__epoch_report *report,
                              copse_error *err);
+    /* Asked once before each step is begun: whether on_step of that step (counted from 1) will look at
+     * weights or other state. Where it will not, the next step may be under way by then. NULL: it
+     * always will. */
+    bool (*needs_state)(void *user, uint64_t step);
     void (*on_evaluate)(void *user, const copse__progress *progress);
     void (*on_prepare)(void *user, const char *what); /* "preparing 0:0" */
     void (*on_event)(void *user, const copse__trainer_event *event);

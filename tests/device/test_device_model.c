@@ -124,14 +124,14 @@ static void run_all(model *m, copse__program *program, const copse__graph *graph
     ASSERT_OK(copse__program_upload(program, 0, m->images, m->labels, &extents, &error));
     ASSERT_OK(copse__program_run(program, 0, 0, graph->node_count, &extents, &error));
     ASSERT_OK(copse__program_collect(program, 0, &extents, &error));
-    ASSERT_OK(copse__program_wait(program, UINT64_MAX, &error));
+    ASSERT_OK(copse__program_wait(program, 0, UINT64_MAX, &error));
 }
 
 static void check_losses(const model *m, const copse__program *program, const char *name,
                          double tolerance) {
     float losses[BATCH];
     for (size_t i = 0; i < BATCH; i++)
-        losses[i] = copse__program_metrics(program)[2 * i];
+        losses[i] = copse__program_metrics(program, 0)[2 * i];
     golden_check(m->file, name, losses, BATCH, tolerance);
 }
 

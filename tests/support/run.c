@@ -74,6 +74,8 @@ static copse_status keep_loss(void *user, const copse__progress *now, copse_erro
         run->losses[run->loss_count++] = copse__score_loss(&now->last);
     if (run->stop_after_steps > 0 && now->step == run->stop_after_steps)
         copse__trainer_stop(run->trainer);
+    if (status == COPSE_OK && run->look_at > 0 && now->step == run->look_at)
+        status = copse__trainer_hash(run->trainer, &run->seen_hash, err);
     return status;
 }
 
@@ -91,8 +93,10 @@ static void keep_event(void *user, const copse__trainer_event *event) {
 }
 
 copse__trainer_hooks test_run_hooks(test_run *run) {
-    return (copse__trainer_hooks){
-        .on_step = keep_loss, .on_event = keep_event, .user = run};
+    return (copse__trainer_hooks){.on_step = keep_loss,
+                                  .needs_state = run->needs_state,
+                                  .on_event = keep_event,
+                                  .user = run};
 }
 
 void test_run_start(test_run *run) {

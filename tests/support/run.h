@@ -14,7 +14,9 @@ typedef struct test_run {
     size_t shards[8]; /* all 0: decided by weights */
     double *losses;   /* of each step so far */
     size_t loss_count, loss_capacity;
-    uint64_t stop_after_steps;     /* 0: never */
+    uint64_t stop_after_steps;                      /* 0: never */
+    bool (*needs_state)(void *user, uint64_t step); /* a hook; user: the run */
+    uint64_t look_at, seen_hash;   /* of the weights, behind this step; 0: of none */
     const copse__backend *backend; /* NULL: the host's */
     void (*on_event)(void *user, const copse__trainer_event *event); /* user: the run */
     size_t events;                                                   /* that came */

@@ -171,6 +171,113 @@ START_TEST(test_fit_infinite_rate_names_step_and_layer) {
 }
 END_TEST
 
+/* ---- Steps enqueued ahead of the one before --------------------------------------------- */
+
+static bool never(void *user, uint64_t step) {
+    (void)user;
+    (void)step;
+    return false;
+}
+
+static bool at_look(void *user, uint64_t step) {
+    const test_run *run = user;
+    return step == run->look_at;
+}
+
+/* 100 samples in batches of 24, the last one smaller: the same bits as when every step waits. */
+START_TEST(test_fit_ahead_changes_no_bit) {
+    static const char *const nets[] = {mlp, cnn, normed};
+    for (size_t i = 0; i < sizeof nets / sizeof *nets; i++) {
+        test_run waits, ahead;
+        fit(&waits, nets[i], 100, 1, NULL);
+        test_run_open(&ahead, nets[i], 100, 1, NULL);
+        ahead.needs_state = never;
+        test_run_start(&ahead);
+        ASSERT_OK(copse__trainer_fit(ahead.trainer, &error));
+        ck_assert_uint_eq(ahead.loss_count, waits.loss_count);
+        ck_assert_mem_eq(ahead.losses, waits.losses,
+                         waits.loss_count * sizeof *waits.losses);
+        ck_assert_uint_eq(hash_of(&ahead), hash_of(&waits));
+        for (size_t s = 0; s < copse__trainer_state_count(ahead.trainer); s++) {
+            float a[6 * 6 * 16 * 4] = {0}, b[6 * 6 * 16 * 4] = {0};
+            copse__state_item item = copse__trainer_state_item(ahead.trainer, s);
+            size_t elements = 1;
+            for (size_t d = 0; d < item.rank; d++)
+                elements *= item.shape[d];
+            ck_assert_uint_le(elements, sizeof a / sizeof *a);
+            ASSERT_OK(copse__trainer_state_read(ahead.trainer, s, a, &error));
+            ASSERT_OK(copse__trainer_state_read(waits.trainer, s, b, &error));
+            ck_assert_mem_eq(a, b, sizeof a);
+        }
+        test_run_close(&waits);
+        test_run_close(&ahead);
+    }
+}
+END_TEST
+
+START_TEST(test_fit_ahead_rests_where_the_weights_are_looked_at) {
+    test_run waits, ahead;
+    test_run_open(&waits, mlp, 100, 1, NULL);
+    test_run_open(&ahead, mlp, 100, 1, NULL);
+    waits.look_at = ahead.look_at = 7; /* in the middle of an epoch of 5 */
+    ahead.needs_state = at_look;
+    test_run_start(&waits);
+    test_run_start(&ahead);
+    ASSERT_OK(copse__trainer_fit(waits.trainer, &error));
+    ASSERT_OK(copse__trainer_fit(ahead.trainer, &error));
+    ck_assert_uint_eq(ahead.seen_hash, waits.seen_hash);
+    ck_assert_uint_ne(ahead.seen_hash, hash_of(&ahead));
+    test_run_close(&waits);
+    test_run_close(&ahead);
+}
+END_TEST
+
+/* The step behind the one that fails is under way by then: it must change nothing either. */
+START_TEST(test_fit_ahead_not_finite_ends_where_waiting_does) {
+    static const char yaml[] =
+        "model: [flatten, {dense: {units: 8, activation: relu, name: first}},\n"
+        "        {dense: {units: 4}}]\n"
+        "train: {loss: sparse_categorical_crossentropy,\n"
+        "  optimizer: {sgd: {learning_rate: 1.0e+30}}, batch: 10, epochs: 9}\n";
+    test_run runs[2];
+    copse_error errors[2] = {0};
+    for (size_t i = 0; i < 2; i++) {
+        test_run_open(&runs[i], yaml, 50, 1, NULL);
+        runs[i].needs_state = i > 0 ? never : NULL;
+        test_run_start(&runs[i]);
+        ck_assert_int_eq(copse__trainer_fit(runs[i].trainer, &errors[i]), COPSE_NUMERIC);
+    }
+    ck_assert_str_eq(errors[0].text, errors[1].text);
+    ck_assert(strstr(errors[1].text, "step "));
+    ck_assert_uint_eq(copse__trainer_position(runs[0].trainer).step,
+                      copse__trainer_position(runs[1].trainer).step);
+    ck_assert_uint_eq(runs[0].loss_count, runs[1].loss_count);
+    ck_assert_uint_eq(hash_of(&runs[0]), hash_of(&runs[1]));
+    test_run_close(&runs[0]);
+    test_run_close(&runs[1]);
+}
+END_TEST
+
+START_TEST(test_fit_ahead_stops_and_counts_what_was_done) {
+    test_run run, rest;
+    test_run_open(&run, mlp, 100, 1, NULL);
+    run.stop_after_steps = 6;
+    run.needs_state = never;
+    test_run_start(&run);
+    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(run.trainer, &error));
+    uint64_t done = copse__trainer_position(run.trainer).step;
+    ck_assert_uint_ge(done, 6);
+    ck_assert_uint_le(done, 7);
+    ck_assert_uint_eq(run.loss_count, done);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error)); /* goes on where it stands */
+    fit(&rest, mlp, 100, 1, NULL);
+    ck_assert_uint_eq(run.loss_count, rest.loss_count);
+    ck_assert_uint_eq(hash_of(&run), hash_of(&rest));
+    test_run_close(&run);
+    test_run_close(&rest);
+}
+END_TEST
+
 static copse_status keep_rows(void *user, const float *values, size_t rows,
                               size_t columns, copse_error *err) {
     (void)err;
@@ -214,6 +321,10 @@ int main(void) {
     ADD_TEST(suite, test_fit_interrupted_and_continued_gives_the_same_bits);
     ADD_TEST(suite, test_fit_moving_statistics_do_not_depend_on_shards);
     ADD_TEST(suite, test_fit_infinite_rate_names_step_and_layer);
+    ADD_TEST(suite, test_fit_ahead_changes_no_bit);
+    ADD_TEST(suite, test_fit_ahead_rests_where_the_weights_are_looked_at);
+    ADD_TEST(suite, test_fit_ahead_not_finite_ends_where_waiting_does);
+    ADD_TEST(suite, test_fit_ahead_stops_and_counts_what_was_done);
     ADD_TEST(suite, test_predict_gives_all_rows_in_order);
     return run_suite(suite);
 }

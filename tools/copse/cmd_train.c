@@ -80,6 +80,11 @@ static copse_status on_step(void *user, const copse__progress *now, copse_error 
     return copse__run_step(s->run, now, err);
 }
 
+static bool needs_state(void *user, uint64_t step) {
+    copse_session *s = user;
+    return copse__run_needs_state(s->run, step);
+}
+
 static copse_status on_epoch(void *user, const copse__epoch_report *report,
                              copse_error *err) {
     copse_session *s = user;
@@ -98,6 +103,7 @@ static void on_event(void *user, const copse__trainer_event *event) {
 }
 
 static const copse__trainer_hooks hooks = {.on_step = on_step,
+                                           .needs_state = needs_state,
                                            .on_event = on_event,
                                            .on_epoch = on_epoch,
                                            .on_evaluate = copse_session_on_evaluate,

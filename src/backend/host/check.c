@@ -338,7 +338,12 @@ static void check_cast(examination *e) {
     expect(e, same_elements(e->in[0], e->out[0]), "the operands' sizes differ");
 }
 
-/* Inputs w, g, slots; outputs w, slots. */
+/* An absent one too. */
+static bool is_count(const copse__tensor *tensor) {
+    return !tensor || (tensor->dtype == COPSE_U32 && holds(tensor, 1));
+}
+
+/* Inputs w, g, slots, held; outputs w, slots. */
 static void check_update(examination *e) {
     const copse__node *node = e->node;
     size_t elements = copse__tensor_elements(e->in[0], NULL);
@@ -362,13 +367,13 @@ static void check_update(examination *e) {
     for (size_t i = 0; i < 3; i++)
         expect(e, needed[i] == (e->in[2 + i] != NULL),
                "the slots do not fit the optimizer");
+    expect(e, is_count(e->in[5]), "the count must be u32[1]");
 }
 
 static void check_finite(examination *e) {
     expect(e, holds(e->in[0], copse__tensor_elements(e->in[0], NULL)),
            "the buffer's size must be fixed");
-    expect(e, e->out[0]->dtype == COPSE_U32 && holds(e->out[0], 1),
-           "the count must be u32[1]");
+    expect(e, is_count(e->in[1]) && is_count(e->out[0]), "the counts must be u32[1]");
 }
 
 static void check_hash(examination *e) {
@@ -414,11 +419,11 @@ static const struct {
     [COPSE__OP_CROSS_ENTROPY] = {check_cross_entropy, 2, 0},
     [COPSE__OP_MEAN_SQUARED_ERROR] = {check_squared_error, 0, 0},
     [COPSE__OP_CAST] = {check_cast, 1, 0},
-    [COPSE__OP_UPDATE_SGD] = {check_update, 0, 0},
-    [COPSE__OP_UPDATE_ADAM] = {check_update, 0, 0},
-    [COPSE__OP_UPDATE_ADAMW] = {check_update, 0, 0},
-    [COPSE__OP_UPDATE_RMSPROP] = {check_update, 0, 0},
-    [COPSE__OP_FINITE_CHECK] = {check_finite, 0, 1},
+    [COPSE__OP_UPDATE_SGD] = {check_update, 1u << 5, 0},
+    [COPSE__OP_UPDATE_ADAM] = {check_update, 1u << 5, 0},
+    [COPSE__OP_UPDATE_ADAMW] = {check_update, 1u << 5, 0},
+    [COPSE__OP_UPDATE_RMSPROP] = {check_update, 1u << 5, 0},
+    [COPSE__OP_FINITE_CHECK] = {check_finite, 1u << 1, 1},
     [COPSE__OP_PARAMETER_HASH] = {check_hash, 0, 1},
     [COPSE__OP_ACCUMULATE] = {check_equal, 0, 0},
 };

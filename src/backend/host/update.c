@@ -54,6 +54,9 @@ static void rmsprop_body(const void *context, size_t begin, size_t end) {
 
 void copse__host_update(const copse__host_call *call) {
     const copse__attrs *attrs = &call->node->attrs;
+    const uint32_t *held = call->in[5];
+    if (held && *held > 0)
+        return;
     update v = {.op = call->node->op,
                 .w = call->out[0],
                 .g = call->in[1],
@@ -76,7 +79,8 @@ void copse__host_update(const copse__host_call *call) {
 void copse__host_finite_check(const copse__host_call *call) {
     const float *g = call->in[0];
     size_t count = copse__tensor_elements(copse__host_input(call, 0), NULL);
-    uint32_t bad = 0;
+    const uint32_t *before = call->in[1];
+    uint32_t bad = before ? *before : 0;
     for (size_t i = 0; i < count; i++)
         bad += !isfinite(g[i]) && bad < UINT32_MAX;
     *(uint32_t *)call->out[0] = bad;

@@ -31,8 +31,8 @@ static copse_status finite_prepare(copse__launch *launch, copse_error *err) {
         status = copse__cl_args(launch, 0, 0, err, "vvz", &o->inputs[0], &o->workspace,
                                 flat_elements(launch));
     if (status == COPSE_OK)
-        status = copse__cl_args(launch, 1, 0, err, "vvu", &o->workspace, &o->outputs[0],
-                                FINITE_PARTS);
+        status = copse__cl_args(launch, 1, 0, err, "vvvu", &o->workspace, &o->inputs[1],
+                                &o->outputs[0], FINITE_PARTS);
     return status;
 }
 

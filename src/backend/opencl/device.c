@@ -292,6 +292,9 @@ copse_status copse__cl_open(copse__device **out, const copse__device_choice *cho
     COPSE__TRY(
         copse__cl_buffer_new(&device->nothing, device, 64, COPSE__MEMORY_DEVICE, err),
         out);
+    const copse__view nothing = {.buffer = device->nothing, .bytes = 64};
+    COPSE__TRY(copse__cl_fill(device, COPSE__QUEUE_COMPUTE, nothing, 0, NULL, NULL, err),
+               out);
     *out = device;
     device = NULL;
 out:

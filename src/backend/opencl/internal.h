@@ -35,6 +35,8 @@ struct copse__device {
     bool is_part; /* id is a sub-device of ours */
     cl_context context;
     cl_command_queue queues[COPSE__QUEUE_COUNT];
+    cl_event
+        gates[COPSE__QUEUE_COUNT]; /* what is held back waits for; NULL: nothing is */
     bool profile;
     size_t max_local;   /* work-items of a group */
     size_t local_bytes; /* local memory of a group */
@@ -47,9 +49,8 @@ struct copse__device {
     pthread_cond_t built;    /* some program left BUILDING */
     copse__cl_program *programs;
     pthread_mutex_t clblast_lock;
-    bool clblast_ready; /* its programs are built; guarded by clblast_lock */
-    copse__buffer
-        *nothing; /* a small buffer, bound where an optional operand is absent */
+    bool clblast_ready;     /* its programs are built; guarded by clblast_lock */
+    copse__buffer *nothing; /* 64 zero bytes, bound where an optional operand is absent */
     atomic_size_t allocated_bytes;
 };
 
@@ -132,6 +133,10 @@ copse_status copse__cl_unmap(copse__device *device, copse__queue queue, copse__v
                              void *mapped, copse__fence **done, copse_error *err);
 copse_status copse__cl_queue_flush(copse__device *device, copse__queue queue,
                                    copse_error *err);
+copse_status copse__cl_queue_hold(copse__device *device, copse__queue queue,
+                                  copse_error *err);
+copse_status copse__cl_queue_release(copse__device *device, copse__queue queue,
+                                     copse_error *err);
 copse_status copse__cl_queue_finish(copse__device *device, copse__queue queue,
                                     copse_error *err);
 

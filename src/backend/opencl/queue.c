@@ -202,3 +202,33 @@ copse_status copse__cl_queue_finish(copse__device *device, copse__queue queue,
     cl_int code = clFinish(device->queues[queue]);
     return code == CL_SUCCESS ? COPSE_OK : copse__cl_fail(err, device, code, "clFinish");
 }
+
+copse_status copse__cl_queue_hold(copse__device *device, copse__queue queue,
+                                  copse_error *err) {
+    if (!device->base.caps.cpu || device->gates[queue])
+        return COPSE_OK;
+    cl_int code;
+    cl_event gate = clCreateUserEvent(device->context, &code);
+    if (code != CL_SUCCESS)
+        return copse__cl_fail(err, device, code, "clCreateUserEvent");
+    code = clEnqueueBarrierWithWaitList(device->queues[queue], 1, &gate, NULL);
+    if (code != CL_SUCCESS) {
+        clSetUserEventStatus(gate, CL_COMPLETE);
+        clReleaseEvent(gate);
+        return copse__cl_fail(err, device, code, "clEnqueueBarrierWithWaitList");
+    }
+    device->gates[queue] = gate;
+    return COPSE_OK;
+}
+
+copse_status copse__cl_queue_release(copse__device *device, copse__queue queue,
+                                     copse_error *err) {
+    cl_event gate = device->gates[queue];
+    if (!gate)
+        return COPSE_OK;
+    device->gates[queue] = NULL;
+    cl_int code = clSetUserEventStatus(gate, CL_COMPLETE);
+    clReleaseEvent(gate);
+    return code == CL_SUCCESS ? COPSE_OK
+                              : copse__cl_fail(err, device, code, "clSetUserEventStatus");
+}

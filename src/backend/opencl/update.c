@@ -2,7 +2,7 @@
 #include "backend/opencl/ops.h"
 
 /* All work on flat buffers of the planned size: the same at every extents. inputs: w, g,
- * slot0?, slot1?, slot2?; the outputs are the same memory. */
+ * slot0?, slot1?, slot2?, held?; the outputs are the same memory. */
 
 #define VECTOR 16
 
@@ -42,10 +42,10 @@ static copse_status sgd_prepare(copse__launch *launch, copse_error *err) {
         return status;
     size_t n = flat_elements(launch);
     if (!momentum)
-        return copse__cl_args(launch, 0, 0, err, "vvvz", &in[0], &in[1],
-                              &launch->operands.scalars, n);
-    return copse__cl_args(launch, 0, 0, err, "vvvvzfu", &in[0], &in[1], &in[2],
-                          &launch->operands.scalars, n, attrs->update.momentum,
+        return copse__cl_args(launch, 0, 0, err, "vvvvz", &in[0], &in[1],
+                              &launch->operands.scalars, &in[5], n);
+    return copse__cl_args(launch, 0, 0, err, "vvvvvzfu", &in[0], &in[1], &in[2],
+                          &launch->operands.scalars, &in[5], n, attrs->update.momentum,
                           (uint32_t)attrs->update.nesterov);
 }
 
@@ -55,10 +55,10 @@ static copse_status adam_prepare(copse__launch *launch, copse_error *err) {
     copse_status status = add_kernel(launch, "update_adam_f32", err);
     if (status != COPSE_OK)
         return status;
-    return copse__cl_args(launch, 0, 0, err, "vvvvvzfffu", &in[0], &in[1], &in[2], &in[3],
-                          &launch->operands.scalars, flat_elements(launch),
-                          1 - attrs->update.beta1, 1 - attrs->update.beta2,
-                          attrs->update.epsilon,
+    return copse__cl_args(launch, 0, 0, err, "vvvvvvzfffu", &in[0], &in[1], &in[2],
+                          &in[3], &launch->operands.scalars, &in[5],
+                          flat_elements(launch), 1 - attrs->update.beta1,
+                          1 - attrs->update.beta2, attrs->update.epsilon,
                           (uint32_t)(launch->node->op == COPSE__OP_UPDATE_ADAMW));
 }
 
@@ -69,8 +69,8 @@ static copse_status rmsprop_prepare(copse__launch *launch, copse_error *err) {
     copse_status status = add_kernel(launch, "update_rmsprop_f32", err);
     if (status != COPSE_OK)
         return status;
-    return copse__cl_args(launch, 0, 0, err, "vvvvvvzffffu", &in[0], &in[1], &in[2],
-                          &in[3], &in[4], &launch->operands.scalars,
+    return copse__cl_args(launch, 0, 0, err, "vvvvvvvzffffu", &in[0], &in[1], &in[2],
+                          &in[3], &in[4], &launch->operands.scalars, &in[5],
                           flat_elements(launch), attrs->update.rho, 1 - attrs->update.rho,
                           attrs->update.momentum, attrs->update.epsilon,
                           (uint32_t)attrs->update.centered);

@@ -56,7 +56,7 @@ static const struct {
 
 /* Slots are filled so that no square root is of a negative number: a mean square is at
  * least the square of the mean. */
-static void update(copse__case_sink *sink, size_t o, size_t count) {
+static void update(copse__case_sink *sink, size_t o, size_t count, bool held) {
     copse__node_operand flat = COPSE__CASE_FIXED(COPSE_F32, count);
     copse__case made = {.spec = {.op = optimizers[o].op,
                                  .attrs = optimizers[o].attrs,
@@ -78,7 +78,12 @@ static void update(copse__case_sink *sink, size_t o, size_t count) {
                                            : copse__case_uniform(-0.5f, 0.5f);
         made.measure[1 + s] = COPSE__MEASURE_BITS;
     }
-    copse__case_add(sink, &made, "%zu %s", count, optimizers[o].name);
+    if (held) {
+        made.spec.in[5] = COPSE__CASE_FIXED(COPSE_U32, 1);
+        made.fill[5] = copse__case_uniform(1, 2); /* bits that are not 0 */
+    }
+    copse__case_add(sink, &made, "%zu %s%s", count, optimizers[o].name,
+                    held ? " held" : "");
 }
 
 static void finite_check(copse__case_sink *sink, size_t count) {
@@ -101,6 +106,13 @@ static void finite_check(copse__case_sink *sink, size_t count) {
                                       .special_every = specials[i].spread ? 3 : count}},
                             .measure = {COPSE__MEASURE_TRUTH}};
         copse__case_add(sink, &made, "%zu %s", count, specials[i].name);
+        if (count > 300)
+            continue;
+        made.spec.in[1] = COPSE__CASE_FIXED(COPSE_U32, 1);
+        made.fill[1] = copse__case_uniform(0, 0);
+        copse__case_add(sink, &made, "%zu %s after none", count, specials[i].name);
+        made.fill[1] = copse__case_uniform(1, 2);
+        copse__case_add(sink, &made, "%zu %s after some", count, specials[i].name);
     }
 }
 
@@ -128,8 +140,11 @@ void copse__cases_update(copse__case_sink *sink) {
     for (size_t i = 0; i < COPSE__COUNT(sizes); i++) {
         if (!copse__case_wanted(sink, sizes[i].levels))
             continue;
-        for (size_t o = 0; o < COPSE__COUNT(optimizers); o++)
-            update(sink, o, sizes[i].count);
+        for (size_t o = 0; o < COPSE__COUNT(optimizers); o++) {
+            update(sink, o, sizes[i].count, false);
+            if (sizes[i].count < 300)
+                update(sink, o, sizes[i].count, true);
+        }
         finite_check(sink, sizes[i].count);
         flat(sink, sizes[i].count);
     }
