@@ -144,7 +144,7 @@ int copse__atomic_fd(copse__atomic_file *file) {
     return file->fd;
 }
 
-static copse_status sync_folder(const char *path, copse_error *err) {
+copse_status copse__sync_entry(const char *path, copse_error *err) {
     char *folder;
     copse_status status = copse__path_folder(&folder, path, err);
     if (status != COPSE_OK)
@@ -176,7 +176,7 @@ copse_status copse__atomic_commit(copse__atomic_file *file, copse_error *err) {
                              strerror(code));
         unlink(file->temporary);
     } else {
-        status = sync_folder(file->path, err);
+        status = copse__sync_entry(file->path, err);
     }
     atomic_free(file);
     return status;
@@ -214,13 +214,16 @@ copse_status copse__make_folders(const char *path, copse_error *err) {
         char kept = *at;
         *at = '\0';
         struct stat info;
-        if (work[0] && mkdir(work, 0777) != 0 &&
-            !(errno == EEXIST && stat(work, &info) == 0 && S_ISDIR(info.st_mode))) {
+        bool made = work[0] && mkdir(work, 0777) == 0;
+        if (work[0] && !made &&
+            !(errno == EEXIST && stat(work, &info) == 0 && S_ISDIR(info.st_mode)))
             status = copse__fail(err, COPSE_IO, errno, work,
                                  "cannot make the folder: %s; choose another with --out",
                                  strerror(errno));
+        else if (made)
+            status = copse__sync_entry(work, err);
+        if (status != COPSE_OK)
             break;
-        }
         *at = kept;
         if (!kept)
             break;

@@ -33,7 +33,10 @@ void copse__atomic_abort(copse__atomic_file *file);
 copse_status copse__file_write_atomic(const char *path, const void *data, size_t bytes,
                                       copse_error *err);
 
-/* mkdir -p with mode 0777 & ~umask. */
+/* Waits until path's entry in its folder is on the disk. */
+copse_status copse__sync_entry(const char *path, copse_error *err);
+
+/* mkdir -p with mode 0777 & ~umask; new entries are synced. */
 copse_status copse__make_folders(const char *path, copse_error *err);
 
 bool copse__file_exists(const char *path);

@@ -158,7 +158,7 @@ static copse_status make_new(const copse__run_folder_options *options, char **ou
             return status;
         if (mkdir(path, 0777) == 0) {
             *out = path;
-            return COPSE_OK;
+            return copse__sync_entry(path, err);
         }
         int code = errno;
         if (code != EEXIST)

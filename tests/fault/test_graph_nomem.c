@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "support/allocations.h"
 #include "support/check.h"
 #include "support/layers.h"
 
@@ -9,48 +10,6 @@
  * Builds a network again and again, each time with a later allocation failing: every
  * failure is COPSE_NOMEM, gives no graph and leaves nothing behind. The linker sends the
  * library's allocations here (--wrap). */
-
-static size_t allowed = SIZE_MAX; /* allocations until one fails */
-static size_t alive;              /* blocks given and not freed */
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *block, size_t bytes);
-void __real_free(void *block);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *block, size_t bytes);
-void __wrap_free(void *block);
-
-static bool refused(void) {
-    if (allowed == 0)
-        return true;
-    allowed--;
-    return false;
-}
-
-void *__wrap_malloc(size_t bytes) {
-    void *block = refused() ? NULL : __real_malloc(bytes);
-    alive += block != NULL;
-    return block;
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    void *block = refused() ? NULL : __real_calloc(count, size);
-    alive += block != NULL;
-    return block;
-}
-
-void *__wrap_realloc(void *old, size_t bytes) {
-    void *block = refused() ? NULL : __real_realloc(old, bytes);
-    alive += block != NULL && old == NULL;
-    return block;
-}
-
-void __wrap_free(void *block) {
-    alive -= block != NULL;
-    __real_free(block);
-}
 
 static copse_status build_and_summarize(copse_error *err) {
     copse__layer_spec net[] = {
@@ -88,12 +47,12 @@ static copse_status build_unknown_input(copse_error *err) {
 static size_t fail_each(copse_status (*run)(copse_error *), copse_status last) {
     for (size_t i = 0;; i++) {
         copse_error error = {0};
-        size_t before = alive;
-        allowed = i;
+        size_t before = allocations_alive();
+        allocations_allow(i);
         copse_status status = run(&error);
-        bool done = allowed > 0;
-        allowed = SIZE_MAX;
-        ck_assert_uint_eq(alive, before);
+        bool done = allocations_left() > 0;
+        allocations_allow(SIZE_MAX);
+        ck_assert_uint_eq(allocations_alive(), before);
         if (done) {
             ck_assert_uint_eq(status, last);
             return i;

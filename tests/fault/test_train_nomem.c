@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "support/allocations.h"
 #include "support/check.h"
 #include "support/files.h"
 
@@ -12,50 +13,6 @@
  * allocation failing: every failure is COPSE_NOMEM, gives nothing and leaves nothing behind. The
  * linker sends the library's allocations here (--wrap); those of libfyaml and Jansson are their
  * own. */
-
-static size_t allowed = SIZE_MAX; /* allocations until one fails */
-static size_t alive;              /* blocks given and not freed */
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *block, size_t bytes);
-void __real_free(void *block);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *block, size_t bytes);
-void __wrap_free(void *block);
-
-static bool refused(void) {
-    if (allowed == 0)
-        return true;
-    allowed--;
-    return false;
-}
-
-void *__wrap_malloc(size_t bytes) {
-    void *block = refused() ? NULL : __real_malloc(bytes);
-    alive += block != NULL;
-    return block;
-}
-
-void *__wrap_calloc(size_t count, size_t size) {
-    void *block = refused() ? NULL : __real_calloc(count, size);
-    alive += block != NULL;
-    return block;
-}
-
-void *__wrap_realloc(void *old, size_t bytes) {
-    void *block = refused() ? NULL : __real_realloc(old, bytes);
-    alive += block != NULL && old == NULL;
-    return block;
-}
-
-/* Blocks that the C library gave (realpath, getline) come here too: only the difference between
- * two equal runs counts. */
-void __wrap_free(void *block) {
-    alive -= block != NULL;
-    __real_free(block);
-}
 
 static copse_error error;
 static char folder[600];
@@ -109,22 +66,22 @@ static copse_status open_weights(copse_error *err) {
 
 static void fail_each(attempt *try_once, size_t least) {
     ASSERT_OK(try_once(&error)); /* what is allocated once only is, from here on */
-    size_t before = alive;
+    size_t before = allocations_alive();
     ASSERT_OK(try_once(&error));
-    size_t grows =
-        alive - before; /* modulo: blocks of the C library that are freed here */
+    size_t grows = allocations_alive() -
+                   before; /* modulo: blocks of the C library that are freed here */
     for (size_t n = 0;; n++) {
-        before = alive;
-        allowed = n;
+        before = allocations_alive();
+        allocations_allow(n);
         copse_status status = try_once(&error);
-        allowed = SIZE_MAX;
+        allocations_allow(SIZE_MAX);
         if (status == COPSE_OK) {
             ck_assert_uint_ge(n, least);
-            ck_assert_uint_eq(alive - before, grows);
+            ck_assert_uint_eq(allocations_alive() - before, grows);
             break;
         }
         /* Not positive; below 0 by the C library's blocks that were freed. */
-        ssize_t left = (ssize_t)(alive - before);
+        ssize_t left = (ssize_t)(allocations_alive() - before);
         ck_assert_msg(status == COPSE_NOMEM, "allocation %zu: %s: %s", n,
                       copse_status_name(status), error.text);
         ck_assert_msg(left <= 0 && left >= (ssize_t)grows,
