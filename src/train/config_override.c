@@ -129,6 +129,9 @@ copse_status copse__yaml_override(copse__yaml *yaml, const char *override,
         return copse__fail(err, COPSE_CONFIG, 0, source,
                            "an override is written key=value, like train.epochs=3");
     *equals = '\0';
+    status = copse__yaml_check_override(path, source, err);
+    if (status != COPSE_OK)
+        return status;
     copse__yaml_node *value;
     status = copse__yaml_parse_into(yaml, &value, equals + 1, strlen(equals + 1), source,
                                     true, err);

@@ -287,6 +287,12 @@ static copse_status check_text(const builder *b, const char *text, size_t bytes,
     return COPSE_OK;
 }
 
+copse_status copse__yaml_check_override(const char *text, const char *source,
+                                        copse_error *err) {
+    builder b = {.source = source, .override = true};
+    return check_text(&b, text, strlen(text), err);
+}
+
 copse_status copse__yaml_parse_into(copse__yaml *yaml, copse__yaml_node **out,
                                     const char *text, size_t bytes, const char *source,
                                     bool override, copse_error *err) {

@@ -216,6 +216,7 @@ static const wrong overrides[] = {
     {"data=3", NULL, "data must be a mapping"},
     {"train.batch=*x", NULL, "anchors and aliases"},
     {"train.batch=\xED\xA0\x80", NULL, "not UTF-8"},
+    {"model.1.dense.\xB6=3", NULL, "not UTF-8"},
     {"data.train.images=3", NULL, "{images: FILE"},
 };
 
