@@ -121,13 +121,13 @@ static copse_status read_all(copse__array *features, copse__array *labels,
         if (archive)
             status = read_npz(&features[i], own_labels ? &labels[i] : NULL, path, source,
                               &limit, err);
-        else if (own_labels)
+        else
+            status = read_npy(&features[i], path, &limit, err);
+        if (status == COPSE_OK && !archive && own_labels)
             status = copse__fail(err, COPSE_CONFIG, 0, path,
                                  "it is a single array, so it has no labels '%s' in it; "
                                  "name a file of labels",
                                  source->label_name);
-        else
-            status = read_npy(&features[i], path, &limit, err);
     }
     for (size_t i = 0; i < files->label_paths.count && status == COPSE_OK; i++)
         status = read_npy(&labels[i], files->label_paths.items[i], &limit, err);
