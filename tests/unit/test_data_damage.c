@@ -103,8 +103,9 @@ START_TEST(test_damage_whole_files_are_read) {
 END_TEST
 
 static void assert_refused(const kind *k, copse_status status) {
-    ck_assert_msg(status == COPSE_FORMAT && strstr(error.place, k->name), "%s: %s, %s: %s",
-                  k->name, copse_status_name(status), error.place, error.text);
+    ck_assert_msg(status == COPSE_FORMAT && strstr(error.place, k->name),
+                  "%s: %s, %s: %s", k->name, copse_status_name(status), error.place,
+                  error.text);
 }
 
 START_TEST(test_damage_empty_files_are_named) {
