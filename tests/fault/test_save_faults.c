@@ -200,14 +200,7 @@ START_TEST(test_save_killed_at_any_instant_leaves_a_whole_one) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *function) {
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, 100);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, function);
-    suite_add_tcase(suite, tcase);
-}
-#define ADD(function) add(suite, #function, function)
+#define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, teardown, 100)
 
 int main(void) {
     Suite *suite = suite_create("save_faults");

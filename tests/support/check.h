@@ -32,6 +32,18 @@
         suite_add_tcase((suite), case_);                                                 \
     } while (0)
 
+/* The same, with its fixture (either may be NULL) and so many seconds at most. */
+static inline void add_fixture_test(Suite *suite, const char *name, const TTest *test,
+                                    SFun setup, SFun teardown, double seconds) {
+    TCase *made = tcase_create(name);
+    tcase_set_timeout(made, seconds);
+    tcase_add_checked_fixture(made, setup, teardown);
+    tcase_add_test(made, test);
+    suite_add_tcase(suite, made);
+}
+#define ADD_FIXTURE_TEST(suite, test, setup, teardown, seconds)                          \
+    add_fixture_test((suite), #test, (test), (setup), (teardown), (seconds))
+
 /* Runs a suite as a program's main; EXIT_FAILURE where a test failed. */
 static inline int run_suite(Suite *suite) {
     SRunner *runner = srunner_create(suite);

@@ -143,14 +143,7 @@ START_TEST(test_every_flipped_bit_is_refused_or_harmless) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *function) {
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, function);
-    suite_add_tcase(suite, tcase);
-}
-#define ADD(function) add(suite, #function, function)
+#define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, teardown, 60)
 
 int main(void) {
     Suite *suite = suite_create("checkpoint");

@@ -270,14 +270,7 @@ START_TEST(test_networks_of_pytorch_and_keras_predict_the_same) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *function) {
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, function);
-    suite_add_tcase(suite, tcase);
-}
-#define ADD(function) add(suite, #function, function)
+#define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, teardown, 60)
 
 int main(void) {
     Suite *suite = suite_create("import");

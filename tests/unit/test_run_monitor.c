@@ -223,14 +223,7 @@ START_TEST(test_run_restores_what_the_best_checkpoint_holds) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test) {
-    TCase *made = tcase_create(name);
-    tcase_set_timeout(made, 100);
-    tcase_add_checked_fixture(made, setup, teardown);
-    tcase_add_test(made, test);
-    suite_add_tcase(suite, made);
-}
-#define ADD(test) add(suite, #test, test)
+#define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, teardown, 100)
 
 int main(void) {
     Suite *suite = suite_create("run_monitor");

@@ -142,14 +142,7 @@ START_TEST(test_files_of_one_second_differ_and_errors_name_the_file) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *function) {
-    TCase *tcase = tcase_create(name);
-    tcase_set_timeout(tcase, 60);
-    tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_test(tcase, function);
-    suite_add_tcase(suite, tcase);
-}
-#define ADD(function) add(suite, #function, function)
+#define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, teardown, 60)
 
 int main(void) {
     Suite *suite = suite_create("tfevents");

@@ -253,14 +253,7 @@ START_TEST(test_loss_while_the_state_is_read) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test) {
-    TCase *made = tcase_create(name);
-    tcase_set_timeout(made, 100);
-    tcase_add_checked_fixture(made, setup, NULL);
-    tcase_add_test(made, test);
-    suite_add_tcase(suite, made);
-}
-#define ADD(test) add(suite, #test, test)
+#define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, NULL, 100)
 
 int main(void) {
     Suite *suite = suite_create("trainer_loss");

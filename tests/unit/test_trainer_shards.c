@@ -171,14 +171,7 @@ START_TEST(test_shards_weights_and_equal_are_not_measured) {
 }
 END_TEST
 
-static void add(Suite *suite, const char *name, const TTest *test) {
-    TCase *made = tcase_create(name);
-    tcase_set_timeout(made, 60);
-    tcase_add_checked_fixture(made, setup, NULL);
-    tcase_add_test(made, test);
-    suite_add_tcase(suite, made);
-}
-#define ADD(test) add(suite, #test, test)
+#define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, NULL, 60)
 
 int main(void) {
     Suite *suite = suite_create("trainer_shards");
