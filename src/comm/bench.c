@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/bench.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "comm/rates.h"
+#include "comm/stages.h"
+#include "comm/sum.h"
 #include "topo/bind.h"
 
-#define LEAST_REPETITIONS 5u
+#define TURNS                                                                            \
+    5u /* of all-reduces, then of their limits: what disturbs one disturbs both */
 #define MOST_REPETITIONS 2000u
 /* Rank r gives pattern[r ..]: its own numbers without memory of its own. */
 #define MARGIN 64u
@@ -22,10 +26,14 @@ typedef struct bench {
     float *pattern, *expected, *got;
     double *times_us;
     uint64_t step;
+    copse__stages *stages;
+    copse__allreduce_limits samples[TURNS];
+    size_t sample_count;
 } bench;
 
 static void close_bench(bench *self) {
     copse__allreduce_free(self->engine);
+    copse__stages_close(self->stages);
     for (size_t r = 0; self->buffers != NULL && r < self->ranks; r++)
         copse__backend_of(self->options->devices[r])->buffer_free(self->buffers[r]);
     free(self->buffers);
@@ -82,6 +90,13 @@ static copse_status open_bench(bench *self, copse_error *err) {
                                              .path = options->path,
                                              .reducer_threads = options->reducer_threads};
     COPSE__TRY(copse__allreduce_new(&self->engine, &engine, err), out);
+    copse__stage_path paths[MARGIN];
+    for (size_t r = 0; r < self->ranks; r++)
+        paths[r] = copse__allreduce_path(self->engine, r);
+    COPSE__TRY(copse__stages_open(&self->stages, options->devices, self->buffers, paths,
+                                  self->ranks, options->bytes,
+                                  copse__allreduce_chunk_bytes(self->engine), err),
+               out);
 out:
     return status;
 }
@@ -147,16 +162,53 @@ static int compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Times of the limits, once. */
+static copse_status sample_limits(bench *self, copse_error *err) {
+    const copse__allreduce_bench_options *options = self->options;
+    const double bytes = (double)options->bytes;
+    const size_t cpus = copse__allowed_cpus();
+    copse__allreduce_limits *out = &self->samples[self->sample_count++];
+    copse__stage_times times;
+    copse_status status =
+        copse__rate_memory(&out->memory_rate, self->ranks * options->bytes, cpus, err);
+    if (status == COPSE_OK)
+        status = copse__stages_run(self->stages, &times, err);
+    if (status != COPSE_OK)
+        return status;
+    out->memory = copse__allreduce_passes(self->engine) * bytes / out->memory_rate;
+    out->sum_rate = (double)self->ranks * bytes / times.sum;
+    double core_seconds = times.sum, down = 0, up = 0;
+    for (size_t r = 0; r < self->ranks; r++) {
+        const double slowest = times.down[r] > times.up[r] ? times.down[r] : times.up[r];
+        const double link = slowest > times.duplex[r] ? slowest : times.duplex[r];
+        out->link = link > out->link ? link : out->link;
+        down = times.down[r] > down ? times.down[r] : down;
+        up = times.up[r] > up ? times.up[r] : up;
+        if (copse__device_get(options->devices[r])->caps.cpu)
+            core_seconds += times.down[r] + times.up[r]; /* the same cores' time */
+    }
+    out->down_rate = down > 0 ? bytes / down : 0;
+    out->up_rate = up > 0 ? bytes / up : 0;
+    out->cores = core_seconds / (double)cpus;
+    return COPSE_OK;
+}
+
 static copse_status run_all(bench *self, copse__allreduce_bench *out, copse_error *err) {
     const double limit_us =
         1e6 * (self->options->seconds > 0 ? self->options->seconds : 1.0);
-    double warm_us, total_us = 0;
+    double warm_us;
     copse_status status = run_once(self, &warm_us, err);
-    while (status == COPSE_OK && out->repetitions < MOST_REPETITIONS &&
-           (out->repetitions < LEAST_REPETITIONS || total_us < limit_us)) {
-        status = run_once(self, &self->times_us[out->repetitions], err);
+    for (size_t turn = 0; turn < TURNS && status == COPSE_OK; turn++) {
+        double turn_us = 0;
+        const size_t most = MOST_REPETITIONS / TURNS * (turn + 1);
+        do {
+            status = run_once(self, &self->times_us[out->repetitions], err);
+            if (status == COPSE_OK)
+                turn_us += self->times_us[out->repetitions++];
+        } while (status == COPSE_OK && out->repetitions < most &&
+                 turn_us < limit_us / TURNS);
         if (status == COPSE_OK)
-            total_us += self->times_us[out->repetitions++];
+            status = sample_limits(self, err);
     }
     if (status != COPSE_OK)
         return status;
@@ -167,48 +219,29 @@ static copse_status run_all(bench *self, copse__allreduce_bench *out, copse_erro
     return COPSE_OK;
 }
 
-/* How many passes over host memory the copied ranks' bytes make, and what the cores do. */
-static copse_status find_limits(const bench *self, copse__allreduce_limits *out,
-                                copse_error *err) {
-    const copse__allreduce_bench_options *options = self->options;
-    const double bytes = (double)options->bytes;
-    const size_t cpus = copse__allowed_cpus();
-    const size_t chunk = copse__allreduce_chunk_bytes(self->engine);
-    const double passes = copse__allreduce_passes(self->engine);
-    copse_status status = COPSE_OK;
-    COPSE__TRY(
-        copse__rate_memory(&out->memory_rate, self->ranks * options->bytes, cpus, err),
-        out);
-    COPSE__TRY(copse__rate_sum(&out->sum_rate, self->ranks,
-                               copse__min_size(chunk, options->bytes), err),
-               out);
-    out->memory = passes * bytes / out->memory_rate;
-    double core_seconds = (double)self->ranks * bytes / out->sum_rate;
-    for (size_t r = 0; r < self->ranks; r++) {
-        copse__device *device = options->devices[r];
-        if (copse__allreduce_path(self->engine, r) != COPSE__PATH_COPIED)
-            continue;
-        double down, up, both;
-        COPSE__TRY(copse__rate_copy(&down, device, options->bytes, chunk, true, err),
-                   out);
-        COPSE__TRY(copse__rate_copy(&up, device, options->bytes, chunk, false, err), out);
-        COPSE__TRY(copse__rate_duplex(&both, device, options->bytes, chunk, err), out);
-        const double slowest = up < down ? up : down;
-        double link = bytes / (both < slowest ? both : slowest);
-        out->link = link > out->link ? link : out->link;
-        out->down_rate =
-            out->down_rate == 0 || down < out->down_rate ? down : out->down_rate;
-        out->up_rate = out->up_rate == 0 || up < out->up_rate ? up : out->up_rate;
-        if (copse__device_get(device)
-                ->caps.cpu) /* its copies take the same cores' time */
-            core_seconds += bytes / down + bytes / up;
+/* Of each figure the median over all turns. */
+static copse__allreduce_limits median_limits(const bench *self) {
+    static const size_t fields[] = {offsetof(copse__allreduce_limits, memory),
+                                    offsetof(copse__allreduce_limits, link),
+                                    offsetof(copse__allreduce_limits, cores),
+                                    offsetof(copse__allreduce_limits, memory_rate),
+                                    offsetof(copse__allreduce_limits, sum_rate),
+                                    offsetof(copse__allreduce_limits, down_rate),
+                                    offsetof(copse__allreduce_limits, up_rate)};
+    copse__allreduce_limits out = {0};
+    for (size_t f = 0; f < COPSE__COUNT(fields); f++) {
+        double values[TURNS];
+        for (size_t i = 0; i < self->sample_count; i++)
+            memcpy(&values[i], (const char *)&self->samples[i] + fields[f],
+                   sizeof(double));
+        qsort(values, self->sample_count, sizeof(double), compare);
+        memcpy((char *)&out + fields[f], &values[self->sample_count / 2], sizeof(double));
     }
-    out->cores = core_seconds / (double)cpus;
-out:
-    return status;
+    return out;
 }
 
 static void rate(const bench *self, copse__allreduce_bench *out) {
+    out->limits = median_limits(self);
     const copse__allreduce_limits *limits = &out->limits;
     double most = limits->memory;
     out->bound = "mem";
@@ -241,8 +274,6 @@ copse_status copse__bench_allreduce(copse__allreduce_bench *out,
     copse_status status = open_bench(&self, err);
     if (status == COPSE_OK)
         status = run_all(&self, out, err);
-    if (status == COPSE_OK)
-        status = find_limits(&self, &out->limits, err);
     if (status == COPSE_OK)
         rate(&self, out);
     close_bench(&self);

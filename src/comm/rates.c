@@ -12,6 +12,7 @@
 #endif
 
 #define TRIES 7
+#define MEMORY_TRIES 3
 #define MOST_THREADS 64
 
 static double best_rate(double bytes, uint64_t begin, uint64_t end, double best) {
@@ -26,13 +27,14 @@ typedef struct gate {
     pthread_mutex_t lock;
     pthread_barrier_t start;
     bool open;
+    float *memory;
+    size_t pieces, count; /* a piece a thread, of so many floats */
 } gate;
 
 typedef struct loop {
     gate *gate;
-    float *memory;
-    size_t count;                                 /* floats of this thread */
-    uint64_t plain[TRIES][2], streamed[TRIES][2]; /* begin, end */
+    size_t index;
+    uint64_t plain[MEMORY_TRIES][2], streamed[MEMORY_TRIES][2]; /* begin, end */
 } loop;
 
 static void add_in_place(float *x, size_t count) {
@@ -53,31 +55,39 @@ static void copy_streaming(float *to, const float *from, size_t count) {
 #endif
 }
 
+/* Each thread writes its piece, as a device writes its buffer; then all take the same share of
+ * every piece, as those who sum do. What one core wrote last another reads. */
 static void *run_loop(void *user) {
     loop *self = user;
-    pthread_mutex_lock(&self->gate->lock);
-    const bool open = self->gate->open;
-    pthread_mutex_unlock(&self->gate->lock);
+    gate *all = self->gate;
+    pthread_mutex_lock(&all->lock);
+    const bool open = all->open;
+    pthread_mutex_unlock(&all->lock);
     if (!open)
         return NULL;
-    const size_t half = self->count / 2 / 16 * 16;
-    memset(self->memory, 0, self->count * sizeof(float));
-    for (int t = 0; t < TRIES; t++) {
-        pthread_barrier_wait(&self->gate->start);
-        self->plain[t][0] = copse__now_ns();
-        add_in_place(self->memory, self->count);
-        self->plain[t][1] = copse__now_ns();
-        pthread_barrier_wait(&self->gate->start);
-        self->streamed[t][0] = copse__now_ns();
-        copy_streaming(self->memory + half, self->memory, half);
-        self->streamed[t][1] = copse__now_ns();
-    }
+    const size_t share = all->count / all->pieces / 32 * 32;
+    for (int t = 0; t < MEMORY_TRIES; t++)
+        for (int streamed = 0; streamed < 2; streamed++) {
+            memset(all->memory + self->index * all->count, t, all->count * sizeof(float));
+            pthread_barrier_wait(&all->start);
+            uint64_t *span = streamed ? self->streamed[t] : self->plain[t];
+            span[0] = copse__now_ns();
+            for (size_t p = 0; p < all->pieces; p++) {
+                float *mine = all->memory + p * all->count + self->index * share;
+                if (streamed)
+                    copy_streaming(mine + share / 2, mine, share / 2);
+                else
+                    add_in_place(mine, share);
+            }
+            span[1] = copse__now_ns();
+            pthread_barrier_wait(&all->start);
+        }
     return NULL;
 }
 
 /* From the first begin to the last end of a try, over all threads. */
 static void take_rates(const loop *loops, size_t threads, double bytes, double *best) {
-    for (int t = 0; t < TRIES; t++) {
+    for (int t = 0; t < MEMORY_TRIES; t++) {
         uint64_t begin[2] = {UINT64_MAX, UINT64_MAX}, end[2] = {0, 0};
         for (size_t i = 0; i < threads; i++) {
             const uint64_t *const spans[2] = {loops[i].plain[t], loops[i].streamed[t]};
@@ -99,16 +109,16 @@ copse_status copse__rate_memory(double *out, size_t footprint, size_t threads,
         copse__round_up(copse__max_size(footprint / threads, 4096), 4096);
     pthread_t ids[MOST_THREADS];
     loop loops[MOST_THREADS] = {0};
-    gate entry = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    float *memory = aligned_alloc(4096, per_thread * threads);
-    if (memory == NULL)
+    gate entry = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                  .pieces = threads,
+                  .count = per_thread / sizeof(float)};
+    entry.memory = aligned_alloc(4096, per_thread * threads);
+    if (entry.memory == NULL)
         return copse__fail_nomem(err, per_thread * threads);
     pthread_mutex_lock(&entry.lock);
     size_t started = 0;
     for (; started < threads; started++) {
-        loops[started] = (loop){.gate = &entry,
-                                .memory = memory + started * per_thread / sizeof(float),
-                                .count = per_thread / sizeof(float)};
+        loops[started] = (loop){.gate = &entry, .index = started};
         if (pthread_create(&ids[started], NULL, run_loop, &loops[started]) != 0)
             break;
     }
@@ -118,41 +128,13 @@ copse_status copse__rate_memory(double *out, size_t footprint, size_t threads,
     pthread_mutex_unlock(&entry.lock);
     for (size_t t = 0; t < started; t++)
         pthread_join(ids[t], NULL);
-    free(memory);
+    free(entry.memory);
     if (!entry.open)
         return copse__fail(err, COPSE_NOMEM, 0, "memory rate", "cannot start threads");
     pthread_barrier_destroy(&entry.start);
-    take_rates(loops, threads, (double)(per_thread * threads), out);
+    const size_t share = entry.count / threads / 32 * 32;
+    take_rates(loops, threads, (double)(threads * threads * share * sizeof(float)), out);
     return COPSE_OK;
-}
-
-/* ---- the sum ---- */
-
-copse_status copse__rate_sum(double *out, size_t ranks, size_t chunk_bytes,
-                             copse_error *err) {
-    *out = 0;
-    copse__tree_range parts[COPSE__SUM_MAX_PARTS];
-    const void *sources[COPSE__SUM_MAX_PARTS];
-    void *targets[COPSE__SUM_MAX_PARTS];
-    copse__sum_plan plan;
-    char *memory = aligned_alloc(4096, ranks * copse__round_up(chunk_bytes, 4096));
-    if (memory == NULL)
-        return copse__fail_nomem(err, ranks * chunk_bytes);
-    memset(memory, 0, ranks * copse__round_up(chunk_bytes, 4096));
-    for (size_t r = 0; r < ranks; r++) {
-        parts[r] = (copse__tree_range){r, 1};
-        sources[r] = targets[r] = memory + r * copse__round_up(chunk_bytes, 4096);
-    }
-    copse_status status = copse__sum_plan_make(&plan, ranks, parts, ranks, err);
-    for (int t = 0; t < 4 * TRIES && status == COPSE_OK; t++) {
-        copse__sum_found found = {0};
-        const uint64_t begin = copse__now_ns();
-        copse__sum_run(&plan, copse__sum_isa_best(), COPSE_F32, sources, targets, ranks,
-                       chunk_bytes / sizeof(float), false, &found);
-        *out = best_rate((double)(ranks * chunk_bytes), begin, copse__now_ns(), *out);
-    }
-    free(memory);
-    return status;
 }
 
 /* ---- a device's link ---- */
@@ -209,7 +191,7 @@ static copse_status send(link_probe *probe, bool down, copse_error *err) {
     return status == COPSE_OK ? probe->backend->flush(probe->device, queue, err) : status;
 }
 
-copse_status copse__rate_copy(double *out, copse__device *device, size_t bytes,
+static copse_status rate_copy(double *out, copse__device *device, size_t bytes,
                               size_t chunk_bytes, bool down, copse_error *err) {
     *out = 0;
     link_probe probe;
@@ -226,24 +208,6 @@ copse_status copse__rate_copy(double *out, copse__device *device, size_t bytes,
     return status;
 }
 
-copse_status copse__rate_duplex(double *out, copse__device *device, size_t bytes,
-                                size_t chunk_bytes, copse_error *err) {
-    *out = 0;
-    link_probe probe;
-    copse_status status = open_link(&probe, device, bytes, chunk_bytes, err);
-    for (int t = 0; t < TRIES && status == COPSE_OK; t++) {
-        const uint64_t begin = copse__now_ns();
-        COPSE__TRY(send(&probe, true, err), out);
-        COPSE__TRY(send(&probe, false, err), out);
-        COPSE__TRY(probe.backend->finish(device, COPSE__QUEUE_DOWNLOAD, err), out);
-        COPSE__TRY(probe.backend->finish(device, COPSE__QUEUE_UPLOAD, err), out);
-        *out = best_rate((double)bytes, begin, copse__now_ns(), *out);
-    }
-out:
-    close_link(&probe);
-    return status;
-}
-
 copse_status copse__measure_path(copse__stage_path *out, copse__device *device,
                                  size_t bytes, copse_error *err) {
     *out = COPSE__PATH_COPIED;
@@ -252,8 +216,8 @@ copse_status copse__measure_path(copse__stage_path *out, copse__device *device,
     double down, up, map_rate = 0;
     link_probe probe = {0};
     copse_status status = COPSE_OK;
-    COPSE__TRY(copse__rate_copy(&down, device, bytes, bytes, true, err), out);
-    COPSE__TRY(copse__rate_copy(&up, device, bytes, bytes, false, err), out);
+    COPSE__TRY(rate_copy(&down, device, bytes, bytes, true, err), out);
+    COPSE__TRY(rate_copy(&up, device, bytes, bytes, false, err), out);
     COPSE__TRY(open_link(&probe, device, bytes, 4096, err), out);
     const copse__view view = {probe.memory, 0, bytes};
     for (int t = 0; t < TRIES; t++) {
