@@ -8,13 +8,19 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/half.h"
+#include "base/mem.h"
 #include "support/check.h"
+
+static size_t bytes_of(const ranks *all, size_t bucket) {
+    return all->elements[bucket] * copse_dtype_bytes(all->dtype);
+}
 
 void ranks_make_buffers(ranks *all) {
     copse_error error;
     for (size_t r = 0; r < all->count; r++)
         for (size_t b = 0; b < all->bucket_count; b++) {
-            const size_t bytes = all->elements[b] * sizeof(float);
+            const size_t bytes = bytes_of(all, b);
             ASSERT_OK(copse__backend_of(all->devices[r])
                           ->buffer_new(&all->buffers[r][b], all->devices[r],
                                        bytes > 0 ? bytes : 4, COPSE__MEMORY_DEVICE,
@@ -48,8 +54,24 @@ float ranks_value(size_t rank, uint64_t step, size_t bucket, size_t element) {
 }
 
 static copse__view view_of(const ranks *all, size_t rank, size_t bucket) {
-    return (copse__view){all->buffers[rank][bucket], 0,
-                         all->elements[bucket] * sizeof(float)};
+    return (copse__view){all->buffers[rank][bucket], 0, bytes_of(all, bucket)};
+}
+
+/* What the rank gives, as the dtype holds it. */
+static float given(const ranks *all, size_t rank, uint64_t step, size_t b, size_t e) {
+    const float value = ranks_value(rank, all->same_values ? 0 : step, b, e);
+    return all->dtype == COPSE_F16 ? copse__half_to_float(copse__half_from_float(value))
+                                   : value;
+}
+
+static void fill(ranks *all, size_t rank, uint64_t step, size_t b) {
+    for (size_t e = 0; e < all->elements[b]; e++) {
+        const float value = all->empty[rank] ? NAN : given(all, rank, step, b, e);
+        if (all->dtype == COPSE_F16)
+            ((uint16_t *)all->host[rank][b])[e] = copse__half_from_float(value);
+        else
+            ((float *)all->host[rank][b])[e] = value;
+    }
 }
 
 typedef struct player {
@@ -64,18 +86,16 @@ static copse_status play_step(const player *self, copse_error *error) {
     const size_t r = self->rank;
     copse__device *device = all->devices[r];
     const copse__backend *backend = copse__backend_of(device);
-    float **host = all->host[r];
     copse_status status = COPSE_OK;
     if (all->status[r] != COPSE_OK) /* what a discarded step left may still run */
         status = backend->finish(device, COPSE__QUEUE_COMPUTE, error);
     for (size_t b = 0; b < all->bucket_count && status == COPSE_OK; b++) {
-        const size_t bytes = all->elements[b] * sizeof(float);
-        for (size_t e = 0; e < all->elements[b]; e++)
-            host[b][e] = all->empty[r] ? NAN : ranks_value(r, self->step, b, e);
+        const size_t bytes = bytes_of(all, b);
+        fill(all, r, self->step, b);
         copse__fence *ready = NULL;
         if (bytes > 0)
             status = backend->write(device, COPSE__QUEUE_COMPUTE, view_of(all, r, b),
-                                    host[b], bytes, NULL, &ready, error);
+                                    all->host[r][b], bytes, NULL, &ready, error);
         if (status == COPSE_OK)
             status = backend->flush(device, COPSE__QUEUE_COMPUTE, error);
         if (status == COPSE_OK)
@@ -120,15 +140,29 @@ void ranks_run_step(ranks *all, uint64_t step, const uint64_t *delay_ns) {
             pthread_join(threads[r], NULL);
 }
 
-void ranks_read(ranks *all, size_t rank, size_t bucket, float *out) {
+void ranks_read(ranks *all, size_t rank, size_t bucket, void *out) {
     copse__device *device = all->devices[rank];
     const copse__backend *backend = copse__backend_of(device);
     copse_error error;
     if (all->elements[bucket] == 0)
         return;
     ASSERT_OK(backend->read(device, COPSE__QUEUE_COMPUTE, out, view_of(all, rank, bucket),
-                            all->elements[bucket] * sizeof(float), NULL, NULL, &error));
+                            bytes_of(all, bucket), NULL, NULL, &error));
     ASSERT_OK(backend->finish(device, COPSE__QUEUE_COMPUTE, &error));
+}
+
+uint64_t ranks_hash(ranks *all, size_t rank) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t b = 0; b < all->bucket_count; b++) {
+        const size_t bytes = bytes_of(all, b);
+        uint64_t *words = calloc(1, bytes + 8);
+        ck_assert_ptr_nonnull(words);
+        ranks_read(all, rank, b, words);
+        for (size_t i = 0; i < bytes / 8 + 1; i++)
+            hash = (hash ^ words[i]) * 0x100000001b3u;
+        free(words);
+    }
+    return hash;
 }
 
 static bool tree(const ranks *all, size_t lo, size_t count, const float *values,
@@ -147,37 +181,52 @@ static bool tree(const ranks *all, size_t lo, size_t count, const float *values,
     return left || right;
 }
 
+/* The bits of the sum of one element; aborts where it is far from the sum in double. */
+static uint32_t expected_bits(ranks *all, uint64_t step, size_t b, size_t e) {
+    float values[RANKS_MAX], expected;
+    double sum = 0, magnitude = 0;
+    for (size_t r = 0; r < all->count; r++) {
+        values[r] = given(all, r, step, b, e);
+        if (all->empty[r] || all->gone[r])
+            continue;
+        sum += (double)values[r];
+        magnitude += fabs((double)values[r]);
+    }
+    if (!tree(all, 0, all->count, values, &expected))
+        expected = 0.0f;
+    uint32_t bits;
+    double slack = 4 * 0x1p-24 * magnitude;
+    memcpy(&bits, &expected, sizeof bits);
+    if (all->dtype == COPSE_F16) { /* rounded once, to 11 bits or the smallest half */
+        bits = copse__half_from_float(expected);
+        expected = copse__half_to_float((uint16_t)bits);
+        slack += 0x1p-11 * fabs(sum) + 0x1p-25;
+    }
+    /* Check notes every assertion in a file: too slow for each element. */
+    if (!(fabs((double)expected - sum) <= slack))
+        ck_abort_msg("the tree's sum %a is far from %a", (double)expected, sum);
+    return bits;
+}
+
 void ranks_check(ranks *all, uint64_t step) {
+    const size_t size = copse_dtype_bytes(all->dtype);
     for (size_t b = 0; b < all->bucket_count; b++) {
         const size_t elements = all->elements[b];
-        float *expected = malloc((elements + 1) * sizeof(float));
-        float *got = malloc((elements + 1) * sizeof(float));
-        for (size_t e = 0; e < elements; e++) {
-            float values[RANKS_MAX];
-            double sum = 0, magnitude = 0;
-            for (size_t r = 0; r < all->count; r++) {
-                values[r] = ranks_value(r, step, b, e);
-                if (all->empty[r] || all->gone[r])
-                    continue;
-                sum += (double)values[r];
-                magnitude += fabs((double)values[r]);
-            }
-            if (!tree(all, 0, all->count, values, &expected[e]))
-                expected[e] = 0.0f;
-            /* Check notes every assertion in a file: too slow for each element. */
-            if (!(fabs((double)expected[e] - sum) <= 4 * 0x1p-24 * magnitude))
-                ck_abort_msg("the tree's sum %a is far from %a", (double)expected[e],
-                             sum);
-        }
+        uint32_t *expected = malloc((elements + 1) * sizeof *expected);
+        char *got = malloc((elements + 1) * size);
+        for (size_t e = 0; e < elements; e++)
+            expected[e] = expected_bits(all, step, b, e);
         for (size_t r = 0; r < all->count; r++) {
             if (all->gone[r])
                 continue;
             ranks_read(all, r, b, got);
-            for (size_t e = 0; e < elements; e++)
-                if (memcmp(&got[e], &expected[e], sizeof(float)) != 0)
-                    ck_abort_msg("rank %zu of %zu, bucket %zu, element %zu: %a, not %a",
-                                 r, all->count, b, e, (double)got[e],
-                                 (double)expected[e]);
+            for (size_t e = 0; e < elements; e++) {
+                uint32_t bits = 0;
+                memcpy(&bits, got + e * size, size);
+                if (bits != expected[e])
+                    ck_abort_msg("rank %zu of %zu, bucket %zu, element %zu: %x, not %x",
+                                 r, all->count, b, e, bits, expected[e]);
+            }
         }
         free(expected);
         free(got);

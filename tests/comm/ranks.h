@@ -13,10 +13,11 @@
 typedef struct ranks {
     size_t count, bucket_count;
     const size_t *elements;
+    copse_dtype dtype; /* COPSE_F32 (0) or COPSE_F16 */
+    bool same_values;  /* every step gives those of step 0 */
     copse__device *devices[RANKS_MAX];
     copse__buffer *buffers[RANKS_MAX][BUCKETS_MAX];
-    float
-        *host[RANKS_MAX][BUCKETS_MAX]; /* what was given; lives as long as the buffers */
+    void *host[RANKS_MAX][BUCKETS_MAX]; /* what was given; lives as long as the buffers */
     copse__allreduce *engine;
     bool empty[RANKS_MAX]; /* an empty shard */
     bool gone[RANKS_MAX];  /* dropped: its thread does nothing */
@@ -40,7 +41,10 @@ float ranks_value(size_t rank, uint64_t step, size_t bucket, size_t element);
 void ranks_run_step(ranks *all, uint64_t step, const uint64_t *delay_ns);
 
 /* The bytes of a bucket as the device has them, read through the seam. */
-void ranks_read(ranks *all, size_t rank, size_t bucket, float *out);
+void ranks_read(ranks *all, size_t rank, size_t bucket, void *out);
+
+/* Of all bytes of all buckets that a rank has. */
+uint64_t ranks_hash(ranks *all, size_t rank);
 
 /* Aborts the test where a bucket of a rank is not the tree's sum of the step, bit by bit,
  * or is far from the sum in double. */

@@ -11,9 +11,11 @@
 
 typedef enum mix { ALL_COPIED, ALL_MAPPED, HALF_MAPPED } mix;
 
-static void open_ranks(ranks *all, size_t count, const size_t *elements, size_t buckets,
-                       mix how, size_t chunk_bytes, size_t reducers) {
-    *all = (ranks){.count = count, .bucket_count = buckets, .elements = elements};
+static void open_typed(ranks *all, copse_dtype dtype, size_t count,
+                       const size_t *elements, size_t buckets, mix how,
+                       size_t chunk_bytes, size_t reducers) {
+    *all = (ranks){
+        .count = count, .bucket_count = buckets, .elements = elements, .dtype = dtype};
     for (size_t r = 0; r < count; r++)
         all->devices[r] =
             fake_device_new(r, how == ALL_MAPPED || (how == HALF_MAPPED && r % 2 == 0));
@@ -24,6 +26,7 @@ static void open_ranks(ranks *all, size_t count, const size_t *elements, size_t 
         .rank_count = count,
         .bucket_elements = elements,
         .bucket_count = buckets,
+        .dtype = dtype,
         .chunk_bytes = chunk_bytes,
         .path = how == ALL_MAPPED ? COPSE__PATH_MAPPED : COPSE__PATH_AUTO,
         .reducer_threads = reducers};
@@ -31,6 +34,11 @@ static void open_ranks(ranks *all, size_t count, const size_t *elements, size_t 
     for (size_t r = 0; r < count; r++)
         if (!copse__device_get(all->devices[r])->caps.unified)
             ck_assert_int_eq(copse__allreduce_path(all->engine, r), COPSE__PATH_COPIED);
+}
+
+static void open_ranks(ranks *all, size_t count, const size_t *elements, size_t buckets,
+                       mix how, size_t chunk_bytes, size_t reducers) {
+    open_typed(all, COPSE_F32, count, elements, buckets, how, chunk_bytes, reducers);
 }
 
 static void close_ranks(ranks *all) {
@@ -51,14 +59,17 @@ static void run_and_check(ranks *all, uint64_t step) {
     ranks_check(all, step);
 }
 
+static const copse_dtype dtypes[] = {COPSE_F32, COPSE_F16};
+
 START_TEST(test_allreduce_of_1_to_16_ranks_is_the_trees_sum) {
     const size_t elements[] = {1, 0, 4099, 20001};
-    for (size_t count = 1; count <= RANKS_MAX; count++) {
+    for (size_t trial = 0; trial < 2 * RANKS_MAX; trial++) {
+        const size_t count = 1 + trial / 2;
         for (int how = ALL_COPIED; how <= HALF_MAPPED; how++) {
             ranks all;
-            open_ranks(&all, count, elements, 4, (mix)how, 4096 * (1 + count % 3),
-                       1 + count % 4);
-            for (uint64_t step = 7; step < 10; step++)
+            open_typed(&all, dtypes[trial % 2], count, elements, 4, (mix)how,
+                       4096 * (1 + count % 3), 1 + count % 4);
+            for (uint64_t step = 7; step < 9; step++)
                 run_and_check(&all, step);
             close_ranks(&all);
         }
@@ -68,13 +79,12 @@ END_TEST
 
 START_TEST(test_allreduce_of_a_mebi_and_one_elements) {
     const size_t elements[] = {(1 << 20) + 1};
-    for (size_t count = 1; count <= RANKS_MAX; count += 5) {
-        for (int how = ALL_COPIED; how <= HALF_MAPPED; how++) {
-            ranks all;
-            open_ranks(&all, count, elements, 1, (mix)how, 0, 0);
-            run_and_check(&all, 0);
-            close_ranks(&all);
-        }
+    for (size_t trial = 0; trial < 2 * RANKS_MAX; trial++) {
+        ranks all;
+        open_typed(&all, dtypes[trial % 2], 1 + trial / 2, elements, 1,
+                   (mix)(trial / 2 % 3), 0, 0);
+        run_and_check(&all, 0);
+        close_ranks(&all);
     }
 }
 END_TEST
@@ -104,21 +114,28 @@ START_TEST(test_allreduce_leaves_empty_shards_out) {
 }
 END_TEST
 
+/* Every byte of every rank, each time. */
 START_TEST(test_allreduce_1000_times_gives_the_same_bits) {
     const size_t elements[] = {257, 6000};
-    ranks all;
-    open_ranks(&all, 6, elements, 2, HALF_MAPPED, 4096, 3);
-    static float first[6000], now[6000];
-    for (int repetition = 0; repetition < 1000; repetition++) {
-        ranks_run_step(&all, 3 + (uint64_t)repetition, NULL);
-        for (size_t r = 0; r < all.count; r++)
-            ck_assert_int_eq(all.status[r], COPSE_OK);
-        ranks_read(&all, (size_t)repetition % 6, 1, now);
-        if (repetition % 100 == 0)
-            ranks_check(&all, 3 + (uint64_t)repetition);
-        memcpy(first, now, sizeof first);
+    for (int half = 0; half < 2; half++) {
+        ranks all;
+        open_typed(&all, dtypes[half], 6, elements, 2, HALF_MAPPED, 4096, 3);
+        all.same_values = true;
+        uint64_t expected = 0;
+        for (uint64_t repetition = 0; repetition < 1000; repetition++) {
+            ranks_run_step(&all, repetition, NULL);
+            if (repetition == 0) {
+                ranks_check(&all, 0);
+                expected = ranks_hash(&all, 0);
+            }
+            for (size_t r = 0; r < all.count; r++)
+                if (all.status[r] != COPSE_OK || ranks_hash(&all, r) != expected)
+                    ck_abort_msg("repetition %d, rank %zu: %s", (int)repetition, r,
+                                 all.status[r] == COPSE_OK ? "other bits"
+                                                           : all.errors[r].text);
+        }
+        close_ranks(&all);
     }
-    close_ranks(&all);
 }
 END_TEST
 
