@@ -42,8 +42,10 @@ typedef struct copse__allreduce_options {
     size_t chunk_bytes;             /* 0: chosen; else rounded up to a multiple of 4096 */
     copse__stage_path path;         /* of all ranks, or */
     const copse__stage_path *paths; /* of each; NULL: path */
-    uint64_t warn_ns, fail_ns;      /* stall limits; 0: 5 s and 60 s */
-    size_t reducer_threads;         /* 0: chosen */
+    size_t staging_bytes; /* that all slots may take together; 0: a quarter of what this
+                             process may still take (comm/budget.h) */
+    uint64_t warn_ns, fail_ns; /* stall limits; 0: 5 s and 60 s */
+    size_t reducer_threads;    /* 0: chosen */
 } copse__allreduce_options;
 
 /* rank_count, or bucket_count: none. */
@@ -55,9 +57,9 @@ typedef struct copse__allreduce_result {
     size_t failed_rank;      /* where wait fails: whom to drop; SIZE_MAX: nobody known */
 } copse__allreduce_result;
 
-/* Measures paths and allocates the slots: fewer, then smaller ones where host memory (a
- * quarter of what this process may still take) or a device has too little room; fails with
- * COPSE_NOMEM or COPSE_DEVICE_MEMORY only where even those do not fit. */
+/* Measures paths and allocates the slots: fewer, then smaller ones where staging_bytes or a
+ * device leave too little room; fails with COPSE_NOMEM or COPSE_DEVICE_MEMORY only where
+ * even those do not fit. */
 COPSE_CHECKED copse_status copse__allreduce_new(copse__allreduce **out,
                                                 const copse__allreduce_options *options,
                                                 copse_error *err);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/allreduce.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "comm/budget.h"
 #include "comm/engine.h"
 #include "comm/rates.h"
 #include "topo/bind.h"
@@ -108,30 +108,6 @@ out:
     return status;
 }
 
-/* A number from a file of one, or SIZE_MAX ("max", no such file). */
-static size_t read_limit(const char *path) {
-    char text[64] = "";
-    FILE *file = fopen(path, "re");
-    if (file == NULL)
-        return SIZE_MAX;
-    const bool read = fgets(text, sizeof text, file) != NULL;
-    fclose(file);
-    char *end;
-    const unsigned long long value = strtoull(text, &end, 10);
-    return !read || end == text ? SIZE_MAX : (size_t)value;
-}
-
-/* Bytes that this process may still take: free pages, and what its memory cgroup leaves. */
-static size_t free_memory(void) {
-    const long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    size_t left = pages > 0 && page > 0 ? (size_t)pages * (size_t)page : SIZE_MAX;
-    const size_t most = read_limit("/sys/fs/cgroup/memory.max");
-    const size_t used = read_limit("/sys/fs/cgroup/memory.current");
-    if (most != SIZE_MAX && used != SIZE_MAX)
-        left = copse__min_size(left, most > used ? most - used : 0);
-    return left;
-}
-
 /* Fewer slots, then smaller ones. False: they are as small as they may be. */
 static bool shrink(copse__allreduce *engine) {
     if (engine->slot_count > 2)
@@ -172,8 +148,9 @@ static copse_status make_slots(copse__allreduce *engine, copse_error *err) {
     return COPSE_OK;
 }
 
-static copse_status fit_slots(copse__allreduce *engine, copse_error *err) {
-    const size_t budget = free_memory() / 4;
+static copse_status fit_slots(copse__allreduce *engine, size_t budget, copse_error *err) {
+    if (budget == 0)
+        budget = copse__free_memory("") / 4;
     size_t copied = 0;
     for (size_t r = 0; r < engine->rank_count; r++)
         copied += engine->ranks[r].path == COPSE__PATH_COPIED;
@@ -280,7 +257,7 @@ copse_status copse__allreduce_new(copse__allreduce **out,
     COPSE__TRY(lay_out(engine, options, err), out);
     for (size_t r = 0; r < engine->rank_count; r++)
         COPSE__TRY(open_rank(engine, r, options, err), out);
-    COPSE__TRY(fit_slots(engine, err), out);
+    COPSE__TRY(fit_slots(engine, options->staging_bytes, err), out);
     COPSE__TRY(start_threads(engine, reducers, err), out);
     *out = engine;
     return COPSE_OK;

@@ -23,15 +23,22 @@ static const size_t elements[] = {3000, 1, 9001};
 /* For the message of a failed check. */
 static char now_striking[128];
 
-static copse_status make(ranks *all, size_t count, bool mapped, uint64_t fail_ns,
+typedef enum mix { COPIED, MAPPED, MIXED, MIXES } mix;
+
+static const char *const mix_names[] = {"copied", "mapped", "mixed"};
+
+static copse_status make(ranks *all, size_t count, mix how, uint64_t fail_ns,
                          copse_error *error) {
+    copse__stage_path paths[RANKS_MAX];
+    for (size_t r = 0; r < count; r++) /* of two ranks the second is struck */
+        paths[r] = how == MAPPED || (how == MIXED && r % 2 == 1) ? COPSE__PATH_MAPPED
+                                                                 : COPSE__PATH_COPIED;
     const copse__allreduce_options options = {.devices = all->devices,
                                               .rank_count = count,
                                               .bucket_elements = elements,
                                               .bucket_count = 3,
                                               .chunk_bytes = 4096,
-                                              .path = mapped ? COPSE__PATH_MAPPED
-                                                             : COPSE__PATH_COPIED,
+                                              .paths = paths,
                                               .warn_ns = WARN_NS,
                                               .fail_ns = fail_ns,
                                               .reducer_threads = 2};
@@ -69,17 +76,16 @@ static void expect_ok(ranks *all, uint64_t step) {
 }
 
 /* Strikes the nth call of a kind of rank `who`, and sees the run through. */
-static bool strike(size_t count, bool mapped, fake_call call, size_t nth,
+static bool strike(size_t count, mix how, fake_call call, size_t nth,
                    fake_action action) {
     const size_t who = count / 2;
     snprintf(now_striking, sizeof now_striking,
-             "%zu ranks, %s, call %d, %zuth, action %d", count,
-             mapped ? "mapped" : "copied", (int)call, nth, (int)action);
+             "%zu ranks, %s, call %d, %zuth, action %d", count, mix_names[how], (int)call,
+             nth, (int)action);
     ranks all;
     copse_error error;
     open_devices(&all, count);
-    ASSERT_OK(
-        make(&all, count, mapped, action == FAKE_HANG ? FAIL_NS : PATIENT_NS, &error));
+    ASSERT_OK(make(&all, count, how, action == FAKE_HANG ? FAIL_NS : PATIENT_NS, &error));
     expect_ok(&all, 3);
     fake_fault(all.devices[who], call, nth, action, 20000000);
     const uint64_t begun = copse__now_ns();
@@ -139,37 +145,71 @@ static bool strike(size_t count, bool mapped, fake_call call, size_t nth,
     all.gone[who] = true;
     const uint64_t next = failed == 1 ? 5 : 4;
     expect_ok(&all, next);
+    fake_release(all.devices[who]); /* what hung comes back, and touches nothing */
     expect_ok(&all, next + 1);
     close_all(&all, who);
     return struck;
 }
 
+/* Every call that a step makes, up to the nth of its kind. */
 static void strike_all(size_t count, fake_action action, size_t most) {
-    const fake_call copied[] = {FAKE_READ, FAKE_WRITE, FAKE_WAIT, FAKE_FLUSH};
-    const fake_call mapped[] = {FAKE_MAP, FAKE_UNMAP, FAKE_WAIT, FAKE_FLUSH};
+    const fake_call calls[] = {FAKE_READ,  FAKE_WRITE, FAKE_MAP,
+                               FAKE_UNMAP, FAKE_WAIT,  FAKE_FLUSH};
     size_t struck = 0;
-    for (size_t c = 0; c < COPSE__COUNT(copied); c++) {
-        for (size_t nth = 1; nth <= most; nth += 1 + nth / 3) {
-            struck += strike(count, false, copied[c], nth, action);
-            struck += strike(count, true, mapped[c], nth, action);
-        }
-    }
+    for (size_t c = 0; c < COPSE__COUNT(calls); c++)
+        for (int how = 0; how < MIXES; how++)
+            for (size_t nth = 1; nth <= most; nth += 1 + nth / 3)
+                struck += strike(count, (mix)how, calls[c], nth, action);
     ck_assert_uint_ge(struck, 8);
 }
 
 START_TEST(test_faults_that_fail_leave_equal_sums) {
-    for (size_t count = 2; count <= 4; count++)
-        strike_all(count, FAKE_FAIL, 15);
+    strike_all(2 + (size_t)_i, FAKE_FAIL, 15);
 }
 END_TEST
 
 START_TEST(test_faults_that_are_late_change_nothing) {
-    strike_all(3, FAKE_DELAY, 8);
+    strike_all(2 + (size_t)_i, FAKE_DELAY, 8);
 }
 END_TEST
 
 START_TEST(test_faults_that_hang_are_left_out_in_time) {
-    strike_all(3, FAKE_HANG, 2);
+    strike_all(2 + (size_t)_i, FAKE_HANG, 2);
+}
+END_TEST
+
+/* The k-th allocation and the k-th call of the measurement of paths: it works with less, or
+ * fails as the device said; nothing leaks. */
+START_TEST(test_faults_while_it_is_made_leak_nothing) {
+    const fake_call calls[] = {FAKE_ALLOC, FAKE_READ, FAKE_WRITE, FAKE_MAP,
+                               FAKE_UNMAP, FAKE_WAIT, FAKE_FLUSH};
+    for (size_t c = 0; c < COPSE__COUNT(calls); c++) {
+        size_t failed = 0;
+        for (size_t nth = 1; nth < 60; nth += 1 + nth / 3) {
+            ranks all;
+            copse_error error;
+            open_devices(&all, 3);
+            const copse__allreduce_options options = {.devices = all.devices,
+                                                      .rank_count = 3,
+                                                      .bucket_elements = elements,
+                                                      .bucket_count = 3};
+            fake_fault(all.devices[1], calls[c], nth, FAKE_FAIL, 0);
+            const copse_status status =
+                copse__allreduce_new(&all.engine, &options, &error);
+            const bool struck = fake_struck(all.devices[1]);
+            failed += status != COPSE_OK;
+            if (!struck && status != COPSE_OK)
+                ck_abort_msg("call %zu, %zuth: %s", c, nth, error.text);
+            if (status == COPSE_OK && struck && calls[c] != FAKE_ALLOC)
+                ck_abort_msg("call %zu, %zuth: a failure was not noticed", c, nth);
+            if (status == COPSE_OK && !struck) {
+                fake_fault(all.devices[1], calls[c], SIZE_MAX, FAKE_FAIL, 0);
+                expect_ok(&all, 0);
+            }
+            close_all(&all, SIZE_MAX);
+        }
+        ck_assert_uint_gt(failed, 0);
+    }
 }
 END_TEST
 
@@ -179,7 +219,7 @@ START_TEST(test_fault_of_an_allocation_makes_slots_smaller) {
     for (size_t who = 0; who < 3; who++) {
         open_devices(&all, 3);
         fake_fault(all.devices[who], FAKE_ALLOC, 1, FAKE_FAIL, 0);
-        ASSERT_OK(make(&all, 3, false, PATIENT_NS, &error));
+        ASSERT_OK(make(&all, 3, COPIED, PATIENT_NS, &error));
         ck_assert(fake_struck(all.devices[who]));
         expect_ok(&all, 0);
         close_all(&all, SIZE_MAX);
@@ -191,7 +231,7 @@ START_TEST(test_fault_of_a_replica_that_never_submits_is_found) {
     ranks all;
     copse_error error;
     open_devices(&all, 3);
-    ASSERT_OK(make(&all, 3, false, FAIL_NS, &error));
+    ASSERT_OK(make(&all, 3, COPIED, FAIL_NS, &error));
     const uint64_t delays[] = {0, FAIL_NS * 3, 0};
     ranks_run_step(&all, 0, delays);
     for (size_t r = 0; r < 3; r++) {
@@ -225,7 +265,7 @@ START_TEST(test_fault_of_a_slow_replica_is_warned_of_once) {
     copse_error error;
     seen lines = {0};
     open_devices(&all, 2);
-    ASSERT_OK(make(&all, 2, true, PATIENT_NS, &error));
+    ASSERT_OK(make(&all, 2, MAPPED, PATIENT_NS, &error));
     copse_log_set(note, COPSE_LOG_WARN, &lines);
     const uint64_t delays[] = {0, WARN_NS * 2};
     ranks_run_step(&all, 12, delays);
@@ -242,7 +282,7 @@ START_TEST(test_drop_between_steps_disturbs_nobody) {
     ranks all;
     copse_error error;
     open_devices(&all, 4);
-    ASSERT_OK(make(&all, 4, false, PATIENT_NS, &error));
+    ASSERT_OK(make(&all, 4, COPIED, PATIENT_NS, &error));
     expect_ok(&all, 0);
     ASSERT_OK(copse__allreduce_drop(all.engine, 2, &error));
     ASSERT_OK(copse__allreduce_drop(all.engine, 2, &error));
@@ -270,9 +310,13 @@ END_TEST
 
 int main(void) {
     Suite *suite = suite_create("allreduce_faults");
-    ADD_TEST(suite, test_faults_that_fail_leave_equal_sums);
-    ADD_TEST(suite, test_faults_that_are_late_change_nothing);
-    ADD_TEST(suite, test_faults_that_hang_are_left_out_in_time);
+    TCase *ranks_2_to_4 = tcase_create("faults");
+    tcase_set_timeout(ranks_2_to_4, 60);
+    tcase_add_loop_test(ranks_2_to_4, test_faults_that_fail_leave_equal_sums, 0, 3);
+    tcase_add_loop_test(ranks_2_to_4, test_faults_that_are_late_change_nothing, 0, 3);
+    tcase_add_loop_test(ranks_2_to_4, test_faults_that_hang_are_left_out_in_time, 0, 3);
+    suite_add_tcase(suite, ranks_2_to_4);
+    ADD_TEST(suite, test_faults_while_it_is_made_leak_nothing);
     ADD_TEST(suite, test_fault_of_an_allocation_makes_slots_smaller);
     ADD_TEST(suite, test_fault_of_a_replica_that_never_submits_is_found);
     ADD_TEST(suite, test_fault_of_a_slow_replica_is_warned_of_once);

@@ -42,6 +42,7 @@ struct copse__device {
     size_t fault_left;
     fake_action action;
     uint64_t delay_ns;
+    size_t staging_bytes;
     size_t wrong_calls, live, inside; /* inside: calls that were struck and run on */
 };
 
@@ -180,11 +181,15 @@ static copse_status fake_buffer_new(copse__buffer **out, copse__device *device,
     const copse_status status = enter(device, FAKE_ALLOC, err);
     if (status != COPSE_OK)
         return status;
+    if (bytes > device->base.caps.max_alloc_bytes)
+        return copse__fail(err, COPSE_DEVICE_MEMORY, 0, device->base.choice.label,
+                           "the fake device allows less in one buffer");
     copse__buffer *buffer = check_alloc(calloc(1, sizeof *buffer));
     *buffer = (copse__buffer){device, memory, bytes, NULL};
     buffer->data = check_alloc(aligned_alloc(4096, (bytes + 4095) / 4096 * 4096 + 4096));
     pthread_mutex_lock(&device->lock);
     device->live++;
+    device->staging_bytes += memory == COPSE__MEMORY_STAGING ? bytes : 0;
     pthread_mutex_unlock(&device->lock);
     *out = buffer;
     return COPSE_OK;
@@ -196,6 +201,8 @@ static void fake_buffer_free(copse__buffer *buffer) {
     (void)enter(buffer->device, -1, NULL);
     pthread_mutex_lock(&buffer->device->lock);
     buffer->device->live--;
+    if (buffer->memory == COPSE__MEMORY_STAGING)
+        buffer->device->staging_bytes -= buffer->bytes;
     pthread_mutex_unlock(&buffer->device->lock);
     free(buffer->data);
     free(buffer);
@@ -444,6 +451,17 @@ size_t fake_live_objects(copse__device *device) {
     const size_t live = device->live;
     pthread_mutex_unlock(&device->lock);
     return live;
+}
+
+size_t fake_staging_bytes(copse__device *device) {
+    pthread_mutex_lock(&device->lock);
+    const size_t bytes = device->staging_bytes;
+    pthread_mutex_unlock(&device->lock);
+    return bytes;
+}
+
+void fake_limit_allocation(copse__device *device, size_t bytes) {
+    device->base.caps.max_alloc_bytes = bytes;
 }
 
 void *fake_bytes(copse__buffer *buffer) {

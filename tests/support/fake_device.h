@@ -46,6 +46,11 @@ size_t fake_forbidden_calls(copse__device *device);
 /* Buffers and fences that were made and not freed. */
 size_t fake_live_objects(copse__device *device);
 
+/* Of all staging buffers that live. */
+size_t fake_staging_bytes(copse__device *device);
+/* The largest buffer from now on. */
+void fake_limit_allocation(copse__device *device, size_t bytes);
+
 /* The bytes of a buffer. */
 void *fake_bytes(copse__buffer *buffer);
 
