@@ -28,7 +28,7 @@ cmake --preset asan >/dev/null
 cmake --build --preset asan --parallel "$jobs"
 ctest --preset asan
 
-# Drivers are not instrumented, and the tests of lost devices leave threads in them: both would report what is not ours.
+# PoCL is not instrumented: ci/tsan.supp hides what is reported inside it, and nothing else.
 step "unit and collective tests under ThreadSanitizer"
 cmake --preset tsan >/dev/null
 cmake --build --preset tsan --parallel "$jobs"
