@@ -154,6 +154,9 @@ struct copse__backend {
     copse_status (*supports)(copse__device *device, const copse__graph *graph,
                              const copse__node *node, size_t *workspace_bytes,
                              copse_error *err);
+    /* The name of the provider that launch_new would choose; NULL where it cannot run. Static. */
+    const char *(*provider)(copse__device *device, const copse__graph *graph,
+                            const copse__node *node);
     /* Chooses a provider, builds and binds: afterwards a run only enqueues. graph and
      * node must outlive the launch; the buffers too. */
     copse_status (*launch_new)(copse__launch **out, copse__device *device,

@@ -36,6 +36,7 @@ static inline copse__tolerance copse__tolerance_of(copse__op op) {
         [COPSE__OP_SOFTMAX] = {1e-5, 0, 1e-9},
         [COPSE__OP_SOFTMAX_GRAD] = {1e-6, 5e-6, 0},
         [COPSE__OP_DROPOUT] = {1e-6, 0, 0},
+        [COPSE__OP_ELEMENTWISE] = {4e-6, 1e-6, 1e-6},
         [COPSE__OP_BN_MOMENTS] = {1e-5, 1e-7, 0},
         [COPSE__OP_BN_NORMALIZE] = {1e-5, 2e-6, 0},
         [COPSE__OP_BN_INFER] = {1e-5, 2e-6, 0},

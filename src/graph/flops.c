@@ -48,6 +48,8 @@ double copse__node_flops(const copse__graph *graph, const copse__node *node,
         return elements(graph, out[0], extents) * places(&node->attrs.window);
     case COPSE__OP_AVG_POOL2D_GRAD:
         return elements(graph, in[0], extents) * places(&node->attrs.window);
+    case COPSE__OP_ELEMENTWISE:
+        return elements(graph, out[0], extents) * node->attrs.expression.term_count;
     default: {
         /* Elementwise, or a reduction that reads each element once. */
         double read = elements(graph, in[0], extents);

@@ -40,6 +40,7 @@ const copse__op_arity *copse__op_arity_of(copse__op op) {
         [COPSE__OP_SOFTMAX_GRAD] = {2, 1, 0, 0},
         [COPSE__OP_DROPOUT] = {1, 1, 0, 0},
         [COPSE__OP_ADD] = {2, 1, 0, 0},
+        [COPSE__OP_ELEMENTWISE] = {8, 4, 0xfe, 0xe},
         [COPSE__OP_BN_MOMENTS] = {1, 1, 0, 0},
         [COPSE__OP_BN_NORMALIZE] = {4, 1, 3u << 2, 0},
         [COPSE__OP_BN_INFER] = {5, 1, 3u << 3, 0},

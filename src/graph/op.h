@@ -53,6 +53,9 @@
  *                     keep: unit(philox(counter {e/4, sample_base+n, step, call},
  *                     seed)[e%4]) >= rate, for element e of sample n (n = first dimension)
  * ADD                 a, b (equal shapes)           -> y = a + b; in place (y on a)
+ * ELEMENTWISE         1 to 8 tensors of one size    -> 1 to 4 of the same: attrs.expression,
+ *                     whose terms are the operations of their names, element by element, each
+ *                     result a float32; in place (the first output on any input)
  * BN_MOMENTS          x[..,C]                       -> stats[2,C] = mean and biased variance
  *                     over rows (two passes or better; never E[x2]-E[x]2); zero rows: 0, 0
  * BN_NORMALIZE        x, stats, gamma?, beta?       -> y =
@@ -114,6 +117,7 @@
     X(SOFTMAX_GRAD, "softmax_grad")                                                      \
     X(DROPOUT, "dropout")                                                                \
     X(ADD, "add")                                                                        \
+    X(ELEMENTWISE, "elementwise")                                                        \
     X(BN_MOMENTS, "bn_moments")                                                          \
     X(BN_NORMALIZE, "bn_normalize")                                                      \
     X(BN_INFER, "bn_infer")                                                              \
@@ -171,6 +175,24 @@ typedef struct copse__window {
     size_t pad_top, pad_left;
 } copse__window;
 
+/* ELEMENTWISE. Values are numbered: below COPSE__MAX_INPUTS the inputs, from there on the results of
+ * the terms, each of which uses earlier values only. */
+typedef struct copse__term {
+    uint8_t op; /* ADD: a, b; ACTIVATION: a; ACTIVATION_GRAD: s = a, dy = b; DROPOUT: a */
+    uint8_t act;  /* ACTIVATION, ACTIVATION_GRAD */
+    uint8_t a, b; /* values */
+    float rate;   /* DROPOUT, as call */
+    uint32_t call;
+} copse__term;
+
+#define COPSE__MAX_TERMS 8
+
+typedef struct copse__expression {
+    uint8_t term_count;
+    uint8_t results[4]; /* the value of each output */
+    copse__term terms[COPSE__MAX_TERMS];
+} copse__expression;
+
 typedef struct copse__attrs {
     copse__activation act; /* DENSE, CONV2D, CONV2D_MAX_POOL (epilogue), ACTIVATION,
                               ACTIVATION_GRAD */
@@ -199,6 +221,7 @@ typedef struct copse__attrs {
             double rho;                   /* RMSprop */
             bool centered;                /* RMSprop */
         } update;
+        copse__expression expression; /* ELEMENTWISE */
         struct {
             uint64_t base; /* of the first element in the model's flat parameters */
         } hash;

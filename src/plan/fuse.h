@@ -11,7 +11,8 @@
  *    in a training graph only where its gradient needs the activation's output alone (not gelu);
  *  - a MAX_POOL2D that alone reads a CONV2D (its gradients aside) becomes part of it, and the
  *    convolution's gradients read the pooled gradient: the map between the two is never written.
- *    Where the device runs all of the CONV2D_MAX_POOL nodes that this needs.
+ *    Where the device runs all of the CONV2D_MAX_POOL nodes that this needs;
+ *  - chains of ADD, ACTIVATION, DROPOUT and their gradients become one ELEMENTWISE.
  * The order in which gradients are finished stays. A node keeps the names of those that became part
  * of it (copse__node.absorbed). fused (may be NULL): how many nodes are gone. */
 copse_status copse__fuse(copse__graph *graph, copse__device *device, size_t *fused,

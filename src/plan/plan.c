@@ -68,11 +68,10 @@ static size_t last_reader(const copse__graph *graph, copse__tensor_id storage) {
     return last;
 }
 
-/* Takes over the memory of a dying input where the operation allows it. */
-static bool reuse_input(planner *p, size_t n, size_t o, copse__tensor_id storage) {
+/* Takes over the memory of input i where that dies here. */
+static bool take_input(planner *p, size_t n, size_t i, copse__tensor_id storage) {
     const copse__node *node = &p->graph->nodes[n];
-    int i = in_place_input(node, o);
-    if (i < 0 || node->inputs[i] == COPSE__NO_TENSOR)
+    if (node->inputs[i] == COPSE__NO_TENSOR)
         return false;
     copse__tensor_id input = p->graph->tensors[node->inputs[i]].storage;
     size_t have = p->allocation_of[input];
@@ -81,7 +80,7 @@ static bool reuse_input(planner *p, size_t n, size_t o, copse__tensor_id storage
             copse__tensor_bytes(&p->graph->tensors[storage], NULL))
         return false;
     for (size_t other = 0; other < node->input_count; other++)
-        if ((int)other != i && node->inputs[other] != COPSE__NO_TENSOR &&
+        if (other != i && node->inputs[other] != COPSE__NO_TENSOR &&
             p->graph->tensors[node->inputs[other]].storage == input)
             return false;
     p->allocation_of[storage] = have;
@@ -89,6 +88,18 @@ static bool reuse_input(planner *p, size_t n, size_t o, copse__tensor_id storage
     if (p->allocations[have].last < n)
         p->allocations[have].last = n;
     return true;
+}
+
+/* Takes over the memory of a dying input where the operation allows it. */
+static bool reuse_input(planner *p, size_t n, size_t o, copse__tensor_id storage) {
+    const copse__node *node = &p->graph->nodes[n];
+    int i = in_place_input(node, o);
+    if (node->op != COPSE__OP_ELEMENTWISE)
+        return i >= 0 && take_input(p, n, (size_t)i, storage);
+    for (size_t any = 0; o == 0 && any < node->input_count; any++)
+        if (take_input(p, n, any, storage))
+            return true;
+    return false;
 }
 
 static copse_status collect_node(planner *p, size_t n) {

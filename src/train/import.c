@@ -447,7 +447,8 @@ void copse__import_find_image(const copse__graph *graph, const char *kernel,
             }
             const copse__node *writer = node_that_writes(graph, at);
             if (!writer ||
-                (writer->op != COPSE__OP_ACTIVATION && writer->op != COPSE__OP_DROPOUT))
+                (writer->op != COPSE__OP_ACTIVATION && writer->op != COPSE__OP_DROPOUT &&
+                 writer->op != COPSE__OP_ELEMENTWISE))
                 return;
             at = writer->inputs[0];
         }

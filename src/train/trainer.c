@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "plan/describe.h"
 #include "train/augment.h"
 #include "train/trainer_private.h"
 
@@ -489,6 +490,12 @@ size_t copse__trainer_device_bytes(const copse__trainer *t, size_t rank) {
 
 const copse__datasets *copse__trainer_sets(const copse__trainer *t) {
     return t->sets;
+}
+
+void copse__trainer_describe(copse__trainer *t, size_t rank, copse__text *out) {
+    const copse__replica *r = &t->replicas[rank];
+    copse__plan_describe(out, r->train_graph ? r->train_graph : r->eval_graph,
+                         r->train_plan ? r->train_plan : r->eval_plan, r->device);
 }
 
 const copse__layout *copse__trainer_layout(const copse__trainer *t) {

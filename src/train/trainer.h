@@ -200,6 +200,8 @@ bool copse__trainer_is_lost(const copse__trainer *trainer, size_t rank);
 size_t copse__trainer_device_bytes(const copse__trainer *trainer, size_t rank);
 /* As they were given to copse__trainer_open. Borrowed. */
 const copse__datasets *copse__trainer_sets(const copse__trainer *trainer);
+/* What a replica's device runs a step, for people (src/plan/describe.h). */
+void copse__trainer_describe(copse__trainer *trainer, size_t rank, copse__text *out);
 /* Buckets and places of the parameters. Borrowed. */
 const copse__layout *copse__trainer_layout(const copse__trainer *trainer);
 /* The inference graph, for a summary. Borrowed. */

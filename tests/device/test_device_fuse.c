@@ -227,10 +227,38 @@ START_TEST(test_fuse_leaves_what_it_may_not_touch) {
 }
 END_TEST
 
+/* A residual block, and dropout between activations: forward and backward become chains. Draws are the
+ * same, as they are keyed by the forward node's call. */
+START_TEST(test_fuse_elementwise_chains) {
+    check(&(net){
+        "residual",
+        NET({.kind = "conv2d",
+             .name = "a",
+             ARGS(NUMBER("filters", 4), NUMBER("kernel", 3), TEXT("padding", "same"),
+                  TEXT("activation", "relu"))},
+            {.kind = "conv2d",
+             .name = "b",
+             ARGS(NUMBER("filters", 4), NUMBER("kernel", 3), TEXT("padding", "same"))},
+            {.kind = "add", .name = "sum", INPUTS("a", "b")},
+            {.kind = "relu", .name = "r"},
+            {.kind = "dropout", .name = "d", ARGS(NUMBER("rate", 0.25))}, HEAD),
+        6, 2, 5});
+    check(&(net){"chain",
+                 NET({.kind = "flatten"}, {.kind = "dense", ARGS(NUMBER("units", 37))},
+                     {.kind = "batch_norm"}, {.kind = "relu"},
+                     {.kind = "dropout", ARGS(NUMBER("rate", 0.5))},
+                     {.kind = "activation", ARGS(TEXT("kind", "gelu"))},
+                     {.kind = "activation", ARGS(TEXT("kind", "tanh"))},
+                     {.kind = "dense", ARGS(NUMBER("units", CLASSES))}),
+                 4, 3, 6});
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("device_fuse");
     TCase *fuse = device_case(suite, "fuse");
     tcase_add_test(fuse, test_fuse_convolution_with_pooling);
     tcase_add_test(fuse, test_fuse_leaves_what_it_may_not_touch);
+    tcase_add_test(fuse, test_fuse_elementwise_chains);
     return run_device_suite(suite);
 }

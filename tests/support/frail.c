@@ -306,6 +306,12 @@ static void frail_launch_free(copse__launch *launch) {
     free(launch);
 }
 
+static const char *frail_provider(copse__device *device, const copse__graph *graph,
+                                  const copse__node *node) {
+    (void)device;
+    return host()->provider(NULL, graph, node);
+}
+
 static const char *frail_launch_provider(const copse__launch *launch) {
     return host()->launch_provider(real_of(launch));
 }
@@ -352,6 +358,7 @@ const copse__backend frail_backend = {
     .supports = frail_supports,
     .launch_new = frail_launch_new,
     .launch_free = frail_launch_free,
+    .provider = frail_provider,
     .launch_provider = frail_launch_provider,
     .run = frail_run,
     .launch_time_ns = frail_launch_time_ns,

@@ -96,6 +96,7 @@ OCL_ICD_VENDORS=/nonexistent expect 0 'test: loss' "$copse" train "$digits" --qu
 # Output.
 expect 5 'cannot make the folder' train "$digits" --out /proc/nothing/here
 expect 0 'Trainable params' "$copse" summary "$digits" --devices host
+expect 0 'with dense/relu' "$copse" summary "$digits" --plan --devices host
 expect 0 'shard 32 of 32' "$copse" train "$digits" --devices host --dry-run --out dry
 [ ! -e dry ] || { echo "FAILED: a dry run wrote a folder" >&2; failed=1; }
 

@@ -90,7 +90,7 @@ START_TEST(test_fuse_convolution_takes_activation_and_pooling) {
     copse__graph *graph = build(cnn, 6, 4, true);
     copse__text text = {0};
     size_t forward = graph->forward_count;
-    ck_assert_uint_eq(fuse(graph), 5);
+    ck_assert_uint_eq(fuse(graph), 6);
     ck_assert_uint_eq(graph->forward_count, forward - 3);
     list_nodes(graph, 0, &text);
     ck_assert_str_eq(
@@ -109,15 +109,20 @@ START_TEST(test_fuse_convolution_takes_activation_and_pooling) {
         "dense_grad_weight: flatten dense/linear/grad -> dense/kernel/grad\n"
         "bias_grad: dense/linear/grad -> dense/bias/grad\n"
         "dense_grad_input: dense/linear/grad dense/kernel -> flatten/grad\n"
-        "dropout: dropout/grad -> max_pooling2d/grad\n"
-        "activation_grad: max_pooling2d max_pooling2d/grad -> conv2d/linear/grad\n"
+        "elementwise: dropout/grad max_pooling2d - - - - - - -> conv2d/linear/grad - - "
+        "-\n"
         "conv2d_max_pool_grad_filter: input/cast conv2d/linear/grad max_pooling2d/index "
         "-> conv2d/kernel/grad conv2d/bias/grad\n");
-    const copse__node *conv = &graph->nodes[1], *filter = &graph->nodes[15];
+    const copse__node *conv = &graph->nodes[1], *filter = &graph->nodes[14];
     ck_assert_int_eq(conv->attrs.act, COPSE__ACT_RELU);
     ck_assert_uint_eq(conv->attrs.pool.kernel_h, 2);
     ck_assert_uint_eq(conv->attrs.window.kernel_h, 3);
     ck_assert_str_eq(conv->absorbed, "conv2d/relu, max_pooling2d");
+    const copse__node *slope = &graph->nodes[13];
+    ck_assert_str_eq(slope->absorbed, "dropout/grad_input");
+    ck_assert_uint_eq(slope->attrs.expression.term_count, 2);
+    ck_assert_int_eq(slope->attrs.expression.terms[0].op, COPSE__OP_DROPOUT);
+    ck_assert_int_eq(slope->attrs.expression.terms[1].op, COPSE__OP_ACTIVATION_GRAD);
     ck_assert_str_eq(filter->absorbed, "max_pooling2d/grad_input, conv2d/grad_bias");
     copse__text_free(&text);
     copse__graph_free(graph);

@@ -7,7 +7,16 @@
 #include "graph/model.h"
 #include "session.h"
 
-static const tool_option options[] = {OPTION_DEVICES, OPTION_SET, OPTION_ISOLATE};
+enum { OPT_PLAN = OPT_OWN };
+
+static const tool_option options[] = {
+    {OPT_PLAN, "plan", 'p', NULL,
+     "Also what each device runs a step: nodes in their order, their\nproviders, what "
+     "was fused, where every tensor lies"},
+    OPTION_DEVICES,
+    OPTION_SET,
+    OPTION_ISOLATE,
+};
 
 static const tool_command command = {
     .program = "copse summary",
@@ -47,7 +56,30 @@ static void print_buckets(const copse__trainer *trainer) {
     }
 }
 
-static copse_status print_plan(const copse_session *s, copse_error *err) {
+static bool take(void *user, int id, const char *value) {
+    bool *plan = user;
+    (void)value;
+    if (id == OPT_PLAN)
+        *plan = true;
+    return true;
+}
+
+static copse_status print_nodes(const copse_session *s, copse_error *err) {
+    copse_status status = COPSE_OK;
+    for (size_t r = 0; r < s->devices.count && status == COPSE_OK; r++) {
+        copse__text text = {0};
+        copse__trainer_describe(s->trainer, r, &text);
+        status = copse__text_check(&text, err);
+        if (status == COPSE_OK)
+            printf("\nA step on %s (%s), at %zu samples:\n%s",
+                   s->devices.choices[r].label, s->devices.choices[r].name,
+                   copse__trainer_shard(s->trainer, r), text.data);
+        copse__text_free(&text);
+    }
+    return status;
+}
+
+static copse_status print_plan(const copse_session *s, bool nodes, copse_error *err) {
     copse__text table = {0};
     copse_status status =
         copse__model_summary(copse__trainer_graph(s->trainer), &table, err);
@@ -59,15 +91,17 @@ static copse_status print_plan(const copse_session *s, copse_error *err) {
         print_buckets(s->trainer);
     }
     copse__text_free(&table);
+    if (status == COPSE_OK && nodes)
+        status = print_nodes(s, err);
     return status;
 }
 
-static int run(const copse_session_options *opening) {
+static int run(const copse_session_options *opening, bool nodes) {
     copse_error error = {0};
     copse_session session;
     if (copse_session_open(&session, opening, &error) != COPSE_OK)
         return copse_report(&error);
-    copse_status status = print_plan(&session, &error);
+    copse_status status = print_plan(&session, nodes, &error);
     copse_session_close(&session);
     return status == COPSE_OK ? 0 : copse_report(&error);
 }
@@ -75,9 +109,10 @@ static int run(const copse_session_options *opening) {
 int copse_cmd_summary(int argc, char **argv) {
     copse_session_options opening = {
         .isolate = true, .plan_only = true, .training = true};
-    int code = copse_session_parse(&command, argc, argv, &opening, NULL, NULL);
+    bool nodes = false;
+    int code = copse_session_parse(&command, argc, argv, &opening, take, &nodes);
     if (code < 0)
-        code = run(&opening);
+        code = run(&opening, nodes);
     copse_session_options_free(&opening);
     return code;
 }

@@ -258,6 +258,45 @@ static void check_dropout(examination *e) {
     expect(e, rate >= 0 && rate < 1, "the rate must be in [0, 1)");
 }
 
+static bool is_step(copse__op op) {
+    return op == COPSE__OP_ADD || op == COPSE__OP_ACTIVATION ||
+           op == COPSE__OP_ACTIVATION_GRAD || op == COPSE__OP_DROPOUT;
+}
+
+/* Whether a value is there before step `at`. */
+static bool has_value(const examination *e, size_t value, size_t at) {
+    return value < COPSE__MAX_INPUTS ? e->in[value] != NULL
+                                     : value < COPSE__MAX_INPUTS + at;
+}
+
+static void check_elementwise(examination *e) {
+    const copse__expression *x = &e->node->attrs.expression;
+    check_equal(e);
+    for (size_t i = 0; i < COPSE__MAX_INPUTS; i++)
+        expect(e, !e->in[i] || same_first(e->in[i], e->out[0]), "the samples differ");
+    expect(e, x->term_count > 0 && x->term_count <= COPSE__MAX_TERMS,
+           "the expression has no steps, or too many");
+    for (size_t s = 0; s < x->term_count && !e->wrong; s++) {
+        const copse__term *step = &x->terms[s];
+        copse__op op = (copse__op)step->op;
+        bool two = op == COPSE__OP_ADD || op == COPSE__OP_ACTIVATION_GRAD;
+        bool acts = op == COPSE__OP_ACTIVATION || op == COPSE__OP_ACTIVATION_GRAD;
+        expect(e,
+               is_step(op) && step->act < COPSE__ACT_COUNT &&
+                   (!acts || step->act != COPSE__ACT_NONE),
+               "a step is no operation");
+        expect(e, has_value(e, step->a, s) && (!two || has_value(e, step->b, s)),
+               "a step uses a value that is not there");
+        expect(e, op != COPSE__OP_DROPOUT || (step->rate >= 0 && step->rate < 1),
+               "the rate must be in [0, 1)");
+    }
+    for (size_t o = 0; o < COPSE__MAX_OUTPUTS && !e->wrong; o++)
+        expect(e,
+               !e->out[o] || (same_elements(e->out[o], e->out[0]) &&
+                              has_value(e, x->results[o], x->term_count)),
+               "an output is of another size or of no value");
+}
+
 static void check_bn_moments(examination *e) {
     expect(e, holds(e->out[0], 2 * copse__tensor_columns(e->in[0])),
            "the statistics must be [2, C]");
@@ -411,6 +450,7 @@ static const struct {
     [COPSE__OP_SOFTMAX_GRAD] = {check_softmax, 0, 0},
     [COPSE__OP_DROPOUT] = {check_dropout, 0, 0},
     [COPSE__OP_ADD] = {check_equal, 0, 0},
+    [COPSE__OP_ELEMENTWISE] = {check_elementwise, 0, 0},
     [COPSE__OP_BN_MOMENTS] = {check_bn_moments, 0, 0},
     [COPSE__OP_BN_NORMALIZE] = {check_bn_normalize, 0, 0},
     [COPSE__OP_BN_INFER] = {check_bn_infer, 0, 0},

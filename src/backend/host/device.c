@@ -286,6 +286,7 @@ const copse__backend copse__backend_host = {
     .supports = copse__host_supports,
     .launch_new = copse__host_launch_new,
     .launch_free = copse__host_launch_free,
+    .provider = copse__host_provider,
     .launch_provider = copse__host_launch_provider,
     .run = copse__host_run,
     .launch_time_ns = copse__host_launch_time_ns,

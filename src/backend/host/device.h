@@ -30,6 +30,8 @@ copse_status copse__host_launch_new(copse__launch **out, copse__device *device,
                                     const copse__graph *graph, const copse__node *node,
                                     const copse__operands *operands, copse_error *err);
 void copse__host_launch_free(copse__launch *launch);
+const char *copse__host_provider(copse__device *device, const copse__graph *graph,
+                                 const copse__node *node);
 const char *copse__host_launch_provider(const copse__launch *launch);
 copse_status copse__host_run(copse__device *device, copse__launch *const *launches,
                              size_t count, const copse__extents *extents,

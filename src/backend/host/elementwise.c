@@ -44,8 +44,7 @@ double copse__host_activate(copse__activation act, double x) {
     }
 }
 
-/* act'(.) from what ACTIVATION_GRAD saved: the result, for gelu the argument. */
-static double slope(copse__activation act, double saved) {
+double copse__host_slope(copse__activation act, double saved) {
     switch (act) {
     case COPSE__ACT_RELU:
         return saved > 0 ? 1 : 0;
@@ -74,7 +73,7 @@ void copse__host_activation(const copse__host_call *call) {
 static void activation_grad_body(const void *context, size_t begin, size_t end) {
     const elements *v = context;
     for (size_t i = begin; i < end; i++)
-        v->y[i] = (float)(slope(v->act, (double)v->a[i]) * (double)v->b[i]);
+        v->y[i] = (float)(copse__host_slope(v->act, (double)v->a[i]) * (double)v->b[i]);
 }
 
 void copse__host_activation_grad(const copse__host_call *call) {

@@ -86,6 +86,8 @@ static inline bool copse__host_untap(size_t place, size_t stride, size_t tap,
 }
 
 double copse__host_activate(copse__activation act, double x);
+/* act'(.) from what ACTIVATION_GRAD saved: the result, for gelu the argument. */
+double copse__host_slope(copse__activation act, double saved);
 
 #define COPSE__HOST_OPS(X)                                                               \
     X(dense)                                                                             \
@@ -110,6 +112,7 @@ double copse__host_activate(copse__activation act, double x);
     X(softmax_grad)                                                                      \
     X(dropout)                                                                           \
     X(add)                                                                               \
+    X(elementwise)                                                                       \
     X(bn_moments)                                                                        \
     X(bn_normalize)                                                                      \
     X(bn_infer)                                                                          \

@@ -36,6 +36,7 @@ static copse__host_op *const loops[COPSE__OP_COUNT] = {
     [COPSE__OP_SOFTMAX_GRAD] = copse__host_softmax_grad,
     [COPSE__OP_DROPOUT] = copse__host_dropout,
     [COPSE__OP_ADD] = copse__host_add,
+    [COPSE__OP_ELEMENTWISE] = copse__host_elementwise,
     [COPSE__OP_BN_MOMENTS] = copse__host_bn_moments,
     [COPSE__OP_BN_NORMALIZE] = copse__host_bn_normalize,
     [COPSE__OP_BN_INFER] = copse__host_bn_infer,
@@ -94,10 +95,10 @@ size_t copse__host_workspace(const copse__graph *graph, const copse__node *node)
 }
 
 bool copse__host_reads_scalars(copse__op op) {
-    return op == COPSE__OP_DROPOUT || op == COPSE__OP_CROSS_ENTROPY ||
-           op == COPSE__OP_MEAN_SQUARED_ERROR || op == COPSE__OP_UPDATE_SGD ||
-           op == COPSE__OP_UPDATE_ADAM || op == COPSE__OP_UPDATE_ADAMW ||
-           op == COPSE__OP_UPDATE_RMSPROP;
+    return op == COPSE__OP_DROPOUT || op == COPSE__OP_ELEMENTWISE ||
+           op == COPSE__OP_CROSS_ENTROPY || op == COPSE__OP_MEAN_SQUARED_ERROR ||
+           op == COPSE__OP_UPDATE_SGD || op == COPSE__OP_UPDATE_ADAM ||
+           op == COPSE__OP_UPDATE_ADAMW || op == COPSE__OP_UPDATE_RMSPROP;
 }
 
 copse_status copse__host_supports(copse__device *device, const copse__graph *graph,
@@ -179,6 +180,12 @@ out:
 
 void copse__host_launch_free(copse__launch *launch) {
     free(launch);
+}
+
+const char *copse__host_provider(copse__device *device, const copse__graph *graph,
+                                 const copse__node *node) {
+    (void)device;
+    return copse__host_check(graph, node, NULL) == COPSE_OK ? COPSE__HOST_PROVIDER : NULL;
 }
 
 const char *copse__host_launch_provider(const copse__launch *launch) {

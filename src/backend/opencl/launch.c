@@ -88,6 +88,13 @@ copse_status copse__cl_supports(copse__device *device, const copse__graph *graph
     return status;
 }
 
+const char *copse__cl_provider_name(copse__device *device, const copse__graph *graph,
+                                    const copse__node *node) {
+    const copse__cl_provider *provider;
+    return choose(&provider, device, graph, node, NULL) == COPSE_OK ? provider->name
+                                                                    : NULL;
+}
+
 static copse_status check_operand(const copse__launch *launch, copse__tensor_id id,
                                   copse__view view, copse_error *err) {
     if (id == COPSE__NO_TENSOR)

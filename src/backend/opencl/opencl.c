@@ -27,6 +27,7 @@ const copse__backend copse__backend_opencl = {
     .supports = copse__cl_supports,
     .launch_new = copse__cl_launch_new,
     .launch_free = copse__cl_launch_free,
+    .provider = copse__cl_provider_name,
     .launch_provider = copse__cl_launch_provider,
     .run = copse__cl_run,
     .launch_time_ns = copse__cl_launch_time_ns,

@@ -13,6 +13,9 @@ extern const copse__cl_provider copse__cl_add;
 extern const copse__cl_provider copse__cl_dropout;
 extern const copse__cl_provider copse__cl_cast;
 
+/* expression.c */
+extern const copse__cl_provider copse__cl_elementwise;
+
 /* gemm.c */
 extern const copse__cl_provider copse__cl_dense_rows;
 extern const copse__cl_provider copse__cl_dense_tiled;

@@ -116,6 +116,8 @@ copse_status copse__cl_launch_new(copse__launch **out, copse__device *device,
                                   const copse__graph *graph, const copse__node *node,
                                   const copse__operands *operands, copse_error *err);
 void copse__cl_launch_free(copse__launch *launch);
+const char *copse__cl_provider_name(copse__device *device, const copse__graph *graph,
+                                    const copse__node *node);
 const char *copse__cl_launch_provider(const copse__launch *launch);
 copse_status copse__cl_run(copse__device *device, copse__launch *const *launches,
                            size_t count, const copse__extents *extents, copse_error *err);

@@ -39,6 +39,7 @@ static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
     [COPSE__OP_ACTIVATION] = LIST(&copse__cl_activation),
     [COPSE__OP_ACTIVATION_GRAD] = LIST(&copse__cl_activation_grad),
     [COPSE__OP_ADD] = LIST(&copse__cl_add),
+    [COPSE__OP_ELEMENTWISE] = LIST(&copse__cl_elementwise),
     [COPSE__OP_ACCUMULATE] = LIST(&copse__cl_add),
     [COPSE__OP_SOFTMAX] = LIST(&copse__cl_softmax),
     [COPSE__OP_SOFTMAX_GRAD] = LIST(&copse__cl_softmax_grad),

@@ -17,6 +17,7 @@ extern const copse__cl_source copse__cl_source_check;
 extern const copse__cl_source copse__cl_source_columns;
 extern const copse__cl_source copse__cl_source_dropout;
 extern const copse__cl_source copse__cl_source_elementwise;
+extern const copse__cl_source copse__cl_source_expression;
 extern const copse__cl_source copse__cl_source_conv;
 extern const copse__cl_source copse__cl_source_conv_packed;
 extern const copse__cl_source copse__cl_source_conv_pool_packed;

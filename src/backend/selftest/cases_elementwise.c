@@ -30,6 +30,74 @@ static void add(copse__case_sink *sink, const copse__node_spec *spec, size_t i,
     }
 }
 
+#define IN_(k) (k)
+#define STEP_(k) (COPSE__MAX_INPUTS + (k))
+
+/* Chains as fusing makes them: name, planes that they read and write. */
+static const struct {
+    const char *name;
+    size_t inputs, outputs;
+    copse__expression expression;
+} chains[] = {
+    {"relu(a + b)",
+     2,
+     1,
+     {.term_count = 2,
+      .results = {STEP_(1)},
+      .terms = {{COPSE__OP_ADD, 0, IN_(0), IN_(1), 0, 0},
+                {COPSE__OP_ACTIVATION, COPSE__ACT_RELU, STEP_(0), 0, 0, 0}}}},
+    {"dropout(relu a), relu a",
+     1,
+     2,
+     {.term_count = 2,
+      .results = {STEP_(1), STEP_(0)},
+      .terms = {{COPSE__OP_ACTIVATION, COPSE__ACT_RELU, IN_(0), 0, 0, 0},
+                {COPSE__OP_DROPOUT, 0, STEP_(0), 0, 0.3f, 5}}}},
+    {"gradients of two dropouts, tanh, a sum and gelu",
+     4,
+     1,
+     {.term_count = 5,
+      .results = {STEP_(4)},
+      .terms = {{COPSE__OP_DROPOUT, 0, IN_(0), 0, 0.5f, 9},
+                {COPSE__OP_ACTIVATION_GRAD, COPSE__ACT_TANH, IN_(1), STEP_(0), 0, 0},
+                {COPSE__OP_ADD, 0, STEP_(1), IN_(2), 0, 0},
+                {COPSE__OP_ACTIVATION_GRAD, COPSE__ACT_GELU, IN_(3), STEP_(2), 0, 0},
+                {COPSE__OP_DROPOUT, 0, STEP_(3), 0, 0.25f, 3}}}},
+    {"all of a kind",
+     8,
+     4,
+     {.term_count = 8,
+      .results = {STEP_(7), STEP_(0), STEP_(5), IN_(7)},
+      .terms = {{COPSE__OP_ADD, 0, IN_(0), IN_(0), 0, 0},
+                {COPSE__OP_ACTIVATION, COPSE__ACT_SIGMOID, IN_(1), 0, 0, 0},
+                {COPSE__OP_ADD, 0, STEP_(0), STEP_(1), 0, 0},
+                {COPSE__OP_ADD, 0, IN_(2), IN_(3), 0, 0},
+                {COPSE__OP_ACTIVATION, COPSE__ACT_GELU, STEP_(3), 0, 0, 0},
+                {COPSE__OP_ACTIVATION_GRAD, COPSE__ACT_RELU, IN_(4), IN_(5), 0, 0},
+                {COPSE__OP_ADD, 0, STEP_(2), IN_(6), 0, 0},
+                {COPSE__OP_ADD, 0, STEP_(6), STEP_(4), 0, 0}}}},
+};
+
+static void one_chain(copse__case_sink *sink, size_t i, size_t k) {
+    copse__node_operand plane =
+        COPSE__CASE_ROWS(COPSE_F32, sizes[i].rows, sizes[i].columns);
+    for (size_t in_place = 0; in_place < 2; in_place++) {
+        copse__case made = {.spec = {.op = COPSE__OP_ELEMENTWISE,
+                                     .attrs = {.expression = chains[k].expression}},
+                            .scalars = {.seed0 = 11, .step = 3, .sample_base = 7}};
+        for (size_t in = 0; in < chains[k].inputs; in++) {
+            made.spec.in[in] = plane;
+            made.fill[in] = copse__case_uniform(-0.9f, 0.9f);
+        }
+        for (size_t out = 0; out < chains[k].outputs; out++)
+            made.spec.out[out] = plane;
+        made.spec.in_place[0] = in_place ? (uint8_t)chains[k].inputs : 0;
+        copse__case_batches(&made, sizes[i].rows);
+        copse__case_add(sink, &made, "%zux%zu %s%s", sizes[i].rows, sizes[i].columns,
+                        chains[k].name, in_place ? " in place" : "");
+    }
+}
+
 static void one_size(copse__case_sink *sink, size_t i) {
     copse__fill uniform = copse__case_uniform(-1, 1), wide = copse__case_uniform(-6, 6);
     copse__fill results = copse__case_uniform(0.01f, 0.99f);
@@ -137,6 +205,11 @@ void copse__cases_elementwise(copse__case_sink *sink) {
     for (size_t i = 0; i < COPSE__COUNT(sizes); i++)
         if (copse__case_wanted(sink, sizes[i].levels))
             one_size(sink, i);
+    for (size_t i = 0; i < COPSE__COUNT(sizes); i++)
+        for (size_t k = 0; k < COPSE__COUNT(chains); k++)
+            if (copse__case_wanted(sink, sizes[i].levels) &&
+                (sizes[i].rows * sizes[i].columns < 100000 || k == 1))
+                one_chain(sink, i, k);
     dropout(sink);
     casts(sink);
 }
