@@ -70,13 +70,16 @@ static float *moving_values(const copse__trainer *t, item at) {
 }
 
 /* One parameter's values, or one of its slots', to or from devices. On the heap, where it stays if a
- * driver does not come back from its call. */
-typedef struct transfer {
+ * driver does not come back from its call; else the largest is kept for the next, as new memory costs a
+ * checkpoint more time than the copy. */
+struct copse__transfer {
     copse__trainer *trainer;
+    size_t capacity; /* bytes of all of this */
     item at;
     bool reads;
     float values[];
-} transfer;
+};
+typedef struct copse__transfer transfer;
 
 static copse_status transfer_new(transfer **out, copse__trainer *t, item at, bool reads,
                                  const float *values, copse_error *err) {
@@ -84,9 +87,15 @@ static copse_status transfer_new(transfer **out, copse__trainer *t, item at, boo
     *out = NULL;
     if (!copse__add_size(bytes, sizeof **out, &total))
         return copse__fail_nomem(err, UINT64_MAX);
-    copse_status status = copse__calloc(out, total, 1, err);
-    if (status != COPSE_OK)
-        return status;
+    if (t->spare && t->spare->capacity >= total) {
+        *out = t->spare;
+        t->spare = NULL;
+    } else {
+        copse_status status = copse__calloc(out, total, 1, err);
+        if (status != COPSE_OK)
+            return status;
+        (*out)->capacity = total;
+    }
     (*out)->trainer = t;
     (*out)->at = at;
     (*out)->reads = reads;
@@ -99,8 +108,13 @@ static void transfer_free(transfer *x) {
     bool out = false;
     for (size_t r = 0; r < x->trainer->replica_count; r++)
         out |= copse__workers_is_out(x->trainer->workers, r);
-    if (!out)
-        free(x);
+    copse__trainer *t = x->trainer;
+    if (out)
+        return;
+    bool keeps = !t->spare || t->spare->capacity < x->capacity;
+    free(keeps ? t->spare : x);
+    if (keeps)
+        t->spare = x;
 }
 
 static copse_status transfer_one(size_t rank, void *user, copse_error *err) {

@@ -411,6 +411,7 @@ static void free_arrays(copse__trainer *t) {
     free(t->steps);
     free(t->statuses);
     free(t->failed);
+    free(t->spare);
     free(t);
 }
 

@@ -60,6 +60,7 @@ struct copse__trainer {
     float **moving; /* by state: [2][C] */
     bool moving_changed;
 
+    struct copse__transfer *spare; /* of state.c; NULL: none */
     copse__position position;
     double set_rate; /* instead of the schedule's; negative: none */
     bool finished;   /* fit ends behind this epoch */

@@ -2,6 +2,7 @@
 #include "support/check.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "support/run.h"
@@ -163,6 +164,7 @@ START_TEST(test_fit_infinite_rate_names_step_and_layer) {
     ASSERT_FAILS(COPSE_NUMERIC, copse__trainer_fit(run.trainer, &error));
     ck_assert_msg(strstr(error.text, "step ") && strstr(error.text, "dense"), "%s",
                   error.text);
+    ck_assert_str_eq(error.place, "host@0");
     float values[64 * 8];
     ASSERT_OK(copse__trainer_state_read(run.trainer, 0, values, &error));
     for (size_t i = 0; i < 64 * 8; i++)
@@ -278,6 +280,34 @@ START_TEST(test_fit_ahead_stops_and_counts_what_was_done) {
 }
 END_TEST
 
+/* Skipped steps are counted and told, leave the weights and the epoch's loss alone, and the count is part
+ * of the position that a checkpoint keeps. */
+START_TEST(test_fit_skip_counts_what_is_not_finite) {
+    test_run one, run;
+    static const char yaml[] =
+        "model: [flatten, {dense: {units: 8, activation: relu}}, {dense: {units: 4}}]\n"
+        "train: {loss: sparse_categorical_crossentropy, on_nonfinite: %s,\n"
+        "  optimizer: {sgd: {learning_rate: 1.0e+30}}, batch: 10, epochs: 2, steps: "
+        "%d}\n";
+    char text[512];
+    snprintf(text, sizeof text, yaml, "stop", 1);
+    fit(&one, text, 50, 2, NULL); /* the only step that can be made */
+    snprintf(text, sizeof text, yaml, "skip", 7);
+    test_run_open(&run, text, 50, 2, NULL);
+    test_run_start(&run);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    copse__position at = copse__trainer_position(run.trainer);
+    ck_assert_uint_eq(at.step, 7);
+    ck_assert_uint_eq(at.skipped, 6);
+    ck_assert_uint_eq(run.events, 6);
+    ck_assert_str_eq(run.last_event, "step_skipped");
+    ck_assert(isfinite(at.score.loss_sum));
+    ck_assert_uint_eq(hash_of(&run), hash_of(&one));
+    test_run_close(&one);
+    test_run_close(&run);
+}
+END_TEST
+
 static copse_status keep_rows(void *user, const float *values, size_t rows,
                               size_t columns, copse_error *err) {
     (void)err;
@@ -325,6 +355,7 @@ int main(void) {
     ADD_TEST(suite, test_fit_ahead_rests_where_the_weights_are_looked_at);
     ADD_TEST(suite, test_fit_ahead_not_finite_ends_where_waiting_does);
     ADD_TEST(suite, test_fit_ahead_stops_and_counts_what_was_done);
+    ADD_TEST(suite, test_fit_skip_counts_what_is_not_finite);
     ADD_TEST(suite, test_predict_gives_all_rows_in_order);
     return run_suite(suite);
 }
