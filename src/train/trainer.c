@@ -348,6 +348,19 @@ out:
     return status;
 }
 
+/* Whose thread has not come back, and from where. */
+static void name_silent(const copse__trainer *t, copse_error *err) {
+    for (size_t r = 0; t->workers && r < t->replica_count; r++) {
+        const char *stage = t->replicas[r].stage;
+        if (copse__workers_is_out(t->workers, r))
+            copse__fail(
+                err, COPSE_TIMEOUT, 0, t->choices[r].label,
+                "before the first step: its driver has not answered %s; leave the "
+                "device out with --devices, or set devices.stall_seconds higher",
+                stage ? stage : "in time");
+    }
+}
+
 copse_status copse__trainer_open(copse__trainer **out, const copse__config *config,
                                  const copse__datasets *sets,
                                  const copse__trainer_options *options,
@@ -386,6 +399,8 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
     *out = t;
     return COPSE_OK;
 fail:
+    if (status == COPSE_TIMEOUT)
+        name_silent(t, err);
     copse__trainer_close(t);
     return status;
 }

@@ -12,7 +12,8 @@
  *
  * CALL is alloc, read, write, map, unmap, kernel, flush or wait; NTH counts from 1 over the
  * device's calls (all devices' where none is given), and "NTH+" means that one and every
- * later one. DEVICE counts the process's contexts from 0, in the order of their making. */
+ * later one. DEVICE counts the process's contexts from 0, in the order of their making; for `slow` "#N" is
+ * part N of every partitioned device, and "NAME" any device whose name has that in it. */
 #include <CL/cl_icd.h>
 #include <CL/cl_layer.h>
 #include <pthread.h>
@@ -24,6 +25,7 @@
 
 #define MOST_ORDERS 16
 #define MOST_CONTEXTS 64
+#define MOST_PARTS 256
 #define LAYER __attribute__((visibility("default")))
 
 typedef enum call { ALLOC, READ, WRITE, MAP, UNMAP, KERNEL, FLUSH, WAIT, CALLS } call;
@@ -39,6 +41,8 @@ typedef struct order {
     bool onward; /* and every later one */
     double factor;
     int device; /* -1: any */
+    int part;   /* SLOW: of a partitioned device; -1: not asked */
+    char name[32];
     long seen;
 } order;
 
@@ -49,7 +53,12 @@ static struct {
     order orders[MOST_ORDERS];
     size_t order_count;
     cl_context contexts[MOST_CONTEXTS];
+    int parts[MOST_CONTEXTS]; /* -1: of a whole device */
+    char names[MOST_CONTEXTS][128];
     size_t context_count;
+    cl_device_id made[MOST_PARTS]; /* by clCreateSubDevices, with their numbers */
+    int made_index[MOST_PARTS];
+    size_t made_count;
     long counts[CALLS][MOST_CONTEXTS];
     char count_path[256];
 } layer = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -108,15 +117,47 @@ static cl_context context_of(cl_command_queue queue) {
     return context;
 }
 
+/* A driver may give a released device's address to a new one: the newest counts. */
+static int part_of(cl_device_id device) {
+    for (size_t i = layer.made_count; i > 0; i--)
+        if (layer.made[i - 1] == device)
+            return layer.made_index[i - 1];
+    return -1;
+}
+
+static cl_int CL_API_CALL make_parts(cl_device_id device,
+                                     const cl_device_partition_property *properties,
+                                     cl_uint room, cl_device_id *made, cl_uint *count) {
+    cl_uint found = 0;
+    const cl_int code =
+        layer.next->clCreateSubDevices(device, properties, room, made, &found);
+    if (count != NULL)
+        *count = found;
+    pthread_mutex_lock(&layer.lock);
+    for (cl_uint i = 0; code == CL_SUCCESS && made != NULL && i < found && i < room; i++)
+        if (layer.made_count < MOST_PARTS) {
+            layer.made[layer.made_count] = made[i];
+            layer.made_index[layer.made_count++] = (int)i;
+        }
+    pthread_mutex_unlock(&layer.lock);
+    return code;
+}
+
 static cl_context CL_API_CALL make_context(
     const cl_context_properties *properties, cl_uint count, const cl_device_id *devices,
     void(CL_CALLBACK *notify)(const char *, const void *, size_t, void *), void *user,
     cl_int *code) {
     cl_context made =
         layer.next->clCreateContext(properties, count, devices, notify, user, code);
+    char name[128] = "";
+    layer.next->clGetDeviceInfo(devices[0], CL_DEVICE_NAME, sizeof name, name, NULL);
     pthread_mutex_lock(&layer.lock);
-    if (made != NULL && layer.context_count < MOST_CONTEXTS)
-        layer.contexts[layer.context_count++] = made;
+    if (made != NULL && layer.context_count < MOST_CONTEXTS) {
+        const size_t i = layer.context_count++;
+        layer.contexts[i] = made;
+        layer.parts[i] = part_of(devices[0]);
+        memcpy(layer.names[i], name, sizeof name);
+    }
     pthread_mutex_unlock(&layer.lock);
     return made;
 }
@@ -173,10 +214,15 @@ static cl_int CL_API_CALL unmap(cl_command_queue queue, cl_mem object, void *map
 static double slowness(cl_context context) {
     double factor = 1;
     pthread_mutex_lock(&layer.lock);
-    for (size_t i = 0; i < layer.order_count; i++)
-        if (layer.orders[i].action == SLOW &&
-            layer.orders[i].device == device_of(context))
-            factor = layer.orders[i].factor;
+    const int device = device_of(context);
+    for (size_t i = 0; device >= 0 && i < layer.order_count; i++) {
+        const order *o = &layer.orders[i];
+        if (o->action != SLOW)
+            continue;
+        if (o->device == device || (o->part >= 0 && o->part == layer.parts[device]) ||
+            (o->name[0] && strstr(layer.names[device], o->name) != NULL))
+            factor = o->factor;
+    }
     pthread_mutex_unlock(&layer.lock);
     return factor;
 }
@@ -246,8 +292,10 @@ static void write_counts(void) {
 /* One order; false where it says nothing known. */
 static bool parse(const char *text, order *out) {
     char verb[8], name[16], nth[24];
-    *out = (order){.device = -1};
-    if (sscanf(text, " slow %lf %d", &out->factor, &out->device) == 2) {
+    *out = (order){.device = -1, .part = -1};
+    if (sscanf(text, " slow %lf #%d", &out->factor, &out->part) == 2 ||
+        sscanf(text, " slow %lf %d", &out->factor, &out->device) == 2 ||
+        sscanf(text, " slow %lf %31s", &out->factor, out->name) == 2) {
         out->action = SLOW;
         return true;
     }
@@ -311,6 +359,7 @@ LAYER cl_int CL_API_CALL clInitLayer(cl_uint entries, const struct _cl_icd_dispa
     layer.next = next;
     memcpy(&layer.table, next, (entries < known ? entries : known) * sizeof(void *));
     layer.table.clCreateContext = make_context;
+    layer.table.clCreateSubDevices = make_parts;
     layer.table.clCreateBuffer = make_buffer;
     layer.table.clEnqueueReadBuffer = read_buffer;
     layer.table.clEnqueueWriteBuffer = write_buffer;
