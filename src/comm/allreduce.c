@@ -72,6 +72,9 @@ copse_status copse__allreduce_submit(copse__allreduce *engine, size_t rank_index
             ready = NULL;
             pthread_cond_signal(&rank->mover.wake);
         }
+        /* Its cores are free for what waits to be summed. */
+        if (rank->submitted == engine->bucket_count && copse__engine_can_sum(engine))
+            copse__engine_call_for(engine, UINT64_MAX);
     }
     pthread_mutex_unlock(&engine->lock);
     if (lives)

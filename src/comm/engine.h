@@ -103,6 +103,13 @@ typedef struct copse__step_found {
     size_t bucket, rank;
 } copse__step_found;
 
+/* A thread that only sums. */
+typedef struct copse__reducer {
+    copse__allreduce *engine;
+    pthread_t thread;
+    int numa; /* the node that it keeps to; -1: any */
+} copse__reducer;
+
 struct copse__allreduce {
     pthread_mutex_t lock;
     copse__rank *ranks;
@@ -130,9 +137,9 @@ struct copse__allreduce {
     copse__step_found found[2];
 
     pthread_cond_t work; /* for the reducers */
-    pthread_t *reducers;
+    copse__reducer *reducers;
     size_t reducers_started;
-    size_t sum_limit, summing; /* threads that may sum at a time, that do */
+    size_t sum_limit, summing; /* threads that may ever sum at a time, that do now */
     pthread_t watchdog;
     bool watchdog_started;
     pthread_cond_t watchdog_wake;
@@ -165,6 +172,9 @@ void copse__engine_restart(copse__allreduce *engine);
 uint64_t copse__engine_arrived(const copse__allreduce *engine);
 void copse__engine_wake_all(copse__allreduce *engine);
 
+/* Threads that may sum now: all but what CPU devices compute with that have not given all of their
+ * step yet; at least one. */
+size_t copse__engine_sum_limit(const copse__allreduce *engine);
 /* Whether a chunk waits to be summed and one more thread may do it. */
 bool copse__engine_can_sum(const copse__allreduce *engine);
 /* Sums one chunk; lets the lock go meanwhile. */
@@ -178,7 +188,7 @@ copse_status copse__comm_invalid(copse_error *err, const char *what, size_t valu
 /* "download". Static. */
 const char *copse__stage_name(copse__stage stage);
 
-/* Thread bodies. user: a copse__rank, the engine, the engine. */
+/* Thread bodies. user: a copse__rank, a copse__reducer, the engine. */
 void *copse__mover_main(void *user);
 void *copse__reducer_main(void *user);
 void *copse__watchdog_main(void *user);

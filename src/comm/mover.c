@@ -284,6 +284,8 @@ static bool go_on(copse__rank *rank) {
             (oldest == &mover->down ? arrive : deliver)(rank, 1);
     } else if (copse__engine_can_sum(rank->engine)) {
         copse__engine_sum(rank->engine);
+        if (copse__engine_can_sum(rank->engine) && (can_lower(rank) || can_lift(rank)))
+            copse__engine_call_for(rank->engine, 1); /* this one has to do elsewhere */
     } else {
         return false;
     }

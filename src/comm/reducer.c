@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/engine.h"
+#include "topo/bind.h"
 
 /* A chunk ready to be summed: where it lies on the host. */
 typedef struct work {
@@ -11,11 +12,23 @@ typedef struct work {
     void *targets[COPSE__MAX_REPLICAS];
 } work;
 
+size_t copse__engine_sum_limit(const copse__allreduce *engine) {
+    size_t busy = 0;
+    for (size_t r = 0; r < engine->rank_count; r++) {
+        const copse__rank *rank = &engine->ranks[r];
+        const copse__caps *caps = &copse__device_get(rank->device)->caps;
+        if (caps->cpu && copse__rank_lives(rank) &&
+            rank->submitted < engine->bucket_count)
+            busy += caps->compute_units;
+    }
+    return engine->sum_limit > busy ? engine->sum_limit - busy : 1;
+}
+
 bool copse__engine_can_sum(const copse__allreduce *engine) {
-    return !engine->failing && !engine->quit && engine->summing < engine->sum_limit &&
-           engine->chunks_per_step > 0 &&
+    return !engine->failing && !engine->quit && engine->chunks_per_step > 0 &&
            engine->claimed < engine->summed + COPSE__SUM_WINDOW &&
-           engine->claimed < copse__engine_arrived(engine);
+           engine->claimed < copse__engine_arrived(engine) &&
+           engine->summing < copse__engine_sum_limit(engine);
 }
 
 /* Claims the next chunk. Its ranks stay as they are until it is summed. */
@@ -115,7 +128,8 @@ void copse__engine_sum(copse__allreduce *engine) {
 }
 
 void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks) {
-    uint64_t wanted = engine->sum_limit - engine->summing;
+    const size_t limit = copse__engine_sum_limit(engine);
+    uint64_t wanted = limit > engine->summing ? limit - engine->summing : 0;
     wanted = chunks < wanted ? chunks : wanted;
     for (size_t r = 0; r < engine->rank_count && wanted > 0; r++) {
         copse__mover *mover = &engine->ranks[r].mover;
@@ -130,7 +144,10 @@ void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks) {
 }
 
 void *copse__reducer_main(void *user) {
-    copse__allreduce *engine = user;
+    const copse__reducer *self = user;
+    copse__allreduce *engine = self->engine;
+    copse_error ignored; /* a thread that cannot be bound runs anywhere */
+    (void)!copse__bind_to_numa(self->numa, &ignored);
     pthread_mutex_lock(&engine->lock);
     while (!engine->quit) {
         if (copse__engine_can_sum(engine))

@@ -17,6 +17,7 @@
 #define MOST_CHUNK ((size_t)4 << 20)
 #define SMALLEST_CHUNK ((size_t)64 << 10) /* where memory is short */
 #define MOST_SLOTS 8u
+#define MOST_NODES 64u
 
 /* With a latency of a, a rate of b and three stages, chunks of sqrt(a S b / 2) bytes make the
  * least of latency and of filling and draining the pipeline. About 30 us and 10 GB/s are
@@ -185,12 +186,19 @@ static copse_status start(pthread_t *thread, bool *started, void *(*body)(void *
 static copse_status start_threads(copse__allreduce *engine, size_t reducers,
                                   copse_error *err) {
     copse_status status = COPSE_OK;
+    int nodes[MOST_NODES];
+    uint32_t cpus[MOST_NODES];
+    const size_t node_count = copse__numa_nodes(nodes, cpus, MOST_NODES);
     COPSE__TRY(copse__calloc(&engine->reducers, reducers, sizeof *engine->reducers, err),
                out);
-    for (; engine->reducers_started < reducers; engine->reducers_started++)
-        COPSE__TRY(start(&engine->reducers[engine->reducers_started], NULL,
-                         copse__reducer_main, engine, err),
-                   out);
+    for (; engine->reducers_started < reducers; engine->reducers_started++) {
+        copse__reducer *one = &engine->reducers[engine->reducers_started];
+        const size_t index = engine->reducers_started;
+        *one = (copse__reducer){.engine = engine, .numa = -1};
+        if (node_count > 1) /* else there is nothing to choose */
+            one->numa = nodes[copse__numa_of_thread(cpus, node_count, index, reducers)];
+        COPSE__TRY(start(&one->thread, NULL, copse__reducer_main, one, err), out);
+    }
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
         COPSE__TRY(start(&rank->mover.thread, &rank->mover.started, copse__mover_main,
@@ -340,7 +348,7 @@ void copse__allreduce_free(copse__allreduce *engine) {
     const bool all_left = movers_left(engine);
     pthread_mutex_unlock(&engine->lock);
     for (size_t i = 0; i < engine->reducers_started; i++)
-        pthread_join(engine->reducers[i], NULL);
+        pthread_join(engine->reducers[i].thread, NULL);
     if (engine->watchdog_started)
         pthread_join(engine->watchdog, NULL);
     for (size_t r = 0; r < engine->rank_count; r++) {

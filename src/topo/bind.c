@@ -64,6 +64,47 @@ uint32_t copse__allowed_cpus(void) {
     return count ? count : 1;
 }
 
+size_t copse__numa_nodes(int *nodes, uint32_t *cpus, size_t most) {
+    hwloc_topology_t machine;
+    size_t count = 0;
+    if (hwloc_topology_init(&machine) != 0)
+        return 0;
+    hwloc_bitmap_t mine = hwloc_bitmap_alloc();
+    if (mine != NULL && hwloc_topology_load(machine) == 0 &&
+        hwloc_get_cpubind(machine, mine, HWLOC_CPUBIND_THREAD) == 0) {
+        hwloc_obj_t node = NULL;
+        while (count < most && (node = hwloc_get_next_obj_by_type(
+                                    machine, HWLOC_OBJ_NUMANODE, node)) != NULL) {
+            hwloc_bitmap_t both = hwloc_bitmap_alloc();
+            if (both == NULL)
+                break;
+            hwloc_bitmap_and(both, mine, node->cpuset);
+            const int usable = hwloc_bitmap_weight(both);
+            hwloc_bitmap_free(both);
+            if (usable <= 0)
+                continue;
+            nodes[count] = (int)node->os_index;
+            cpus[count++] = (uint32_t)usable;
+        }
+    }
+    hwloc_bitmap_free(mine);
+    hwloc_topology_destroy(machine);
+    return count;
+}
+
+size_t copse__numa_of_thread(const uint32_t *cpus, size_t count, size_t index,
+                             size_t threads) {
+    uint64_t all = 0, before = 0;
+    for (size_t n = 0; n < count; n++)
+        all += cpus[n];
+    for (size_t n = 0; n + 1 < count; n++) {
+        before += cpus[n];
+        if (index * all < before * threads)
+            return n;
+    }
+    return count - 1;
+}
+
 copse_status copse__bind_to_numa(int numa_node, copse_error *err) {
     if (numa_node < 0)
         return COPSE_OK;

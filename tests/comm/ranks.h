@@ -46,8 +46,8 @@ void ranks_read(ranks *all, size_t rank, size_t bucket, void *out);
 /* Of all bytes of all buckets that a rank has. */
 uint64_t ranks_hash(ranks *all, size_t rank);
 
-/* Aborts the test where a bucket of a rank is not the tree's sum of the step, bit by bit,
- * or is far from the sum in double. */
-void ranks_check(ranks *all, uint64_t step);
+/* Aborts the test where a bucket of a rank is not the tree's sum of what was given in the last
+ * step, bit by bit, or is far from the sum in double. */
+void ranks_check(ranks *all);
 
 #endif

@@ -61,7 +61,7 @@ static void run_steps(copse__stage_path path, size_t chunk_bytes, uint64_t steps
             if (all.status[r] != COPSE_OK)
                 ck_abort_msg("rank %zu: %s: %s", r, all.errors[r].place,
                              all.errors[r].text);
-        ranks_check(&all, step);
+        ranks_check(&all);
     }
     copse__allreduce_free(all.engine);
 }

@@ -107,7 +107,7 @@ static void run_and_close(ranks *all) {
     ranks_run_step(all, 0, NULL);
     for (size_t r = 0; r < all->count; r++)
         ck_assert_msg(all->status[r] == COPSE_OK, "%s", all->errors[r].text);
-    ranks_check(all, 0);
+    ranks_check(all);
     copse__allreduce_free(all->engine);
     all->engine = NULL;
 }

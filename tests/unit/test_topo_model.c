@@ -378,6 +378,28 @@ START_TEST(test_put_cuts_at_a_character) {
 }
 END_TEST
 
+START_TEST(test_numa_nodes_share_threads_by_their_cpus) {
+    int nodes[64];
+    uint32_t cpus[64], all = 0;
+    const size_t count = copse__numa_nodes(nodes, cpus, 64);
+    ck_assert_uint_ge(count, 1);
+    for (size_t n = 0; n < count; n++) {
+        ck_assert_int_ge(nodes[n], n > 0 ? nodes[n - 1] + 1 : 0);
+        all += cpus[n];
+    }
+    ck_assert_uint_ge(all, copse__allowed_cpus()); /* a quota may leave fewer */
+    const uint32_t uneven[] = {2, 6, 8};
+    size_t threads[3] = {0};
+    for (size_t i = 0; i < 8; i++)
+        threads[copse__numa_of_thread(uneven, 3, i, 8)]++;
+    ck_assert_uint_eq(threads[0], 1);
+    ck_assert_uint_eq(threads[1], 3);
+    ck_assert_uint_eq(threads[2], 4);
+    ck_assert_uint_eq(copse__numa_of_thread(uneven, 1, 5, 8), 0);
+    ck_assert_uint_eq(copse__numa_of_thread(uneven, 3, 0, 1), 0);
+}
+END_TEST
+
 START_TEST(test_bind_stays_within_the_allowed_cpus) {
     cpu_set_t before, after;
     ck_assert_uint_ge(copse__allowed_cpus(), 1);
@@ -409,5 +431,6 @@ int main(void) {
     ADD_TEST(suite, test_clean_utf8_replaces_what_is_none);
     ADD_TEST(suite, test_put_cuts_at_a_character);
     ADD_TEST(suite, test_bind_stays_within_the_allowed_cpus);
+    ADD_TEST(suite, test_numa_nodes_share_threads_by_their_cpus);
     return run_suite(suite);
 }
