@@ -35,6 +35,8 @@ void copse__schema_write_text(copse__text *out, const char *text) {
             copse__text_add(out, "\\t");
         else if (*c == '\r')
             copse__text_add(out, "\\r");
+        else if ((unsigned char)*c < 0x20 || *c == 0x7f)
+            copse__text_add(out, "\\x%02x", (unsigned)*c);
         else
             copse__text_add_bytes(out, c, 1);
     }

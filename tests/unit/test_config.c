@@ -308,7 +308,8 @@ END_TEST
 
 START_TEST(test_write_every_kind_of_value_loads_back_to_the_same) {
     static const char *const overrides[] = {
-        "data.train={images: ['a: \"b\\n', \"tab\\there\", '#x'], labels: [1x, '2', "
+        "data.train={images: ['a: \"b\\n', \"tab\\there\\b\\e\\x7f\", '#x'], labels: "
+        "[1x, '2', "
         "'null']}",
         "data.validation_split=0.1",
         "data.shuffle={buffer: 7}",
