@@ -23,6 +23,12 @@ else
     echo "skipped: no OpenCL device answers" >&2
 fi
 
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Werror examples/own_data.c $(pkg-config --cflags --libs copse) -o "$work/own_data"
+"$work/own_data" >"$work/out"
+grep '^0 rows, 0 left out: lines, point 499: it was lost; draw the points again$' "$work/out"
+grep '^1980 rows, 20 left out: done$' "$work/out"
+
 mkdir "$work/project"
 cp examples/allreduce.c "$work/project/"
 cat >"$work/project/CMakeLists.txt" <<END
