@@ -170,4 +170,104 @@ __kernel ONE_ITEM void conv_pool_packed_grad_filter_f32(
     correlate(g, slab, panels, source, dy, index, 1, part, has_sums ? sums : 0);
 }
 
+/* The same for filters of 3 x 3 with stride 1, without the zeros: for one row of the filter and one channel, what any of a
+ * window's four pixels meets are eight numbers, four of each of two rows; every filter picks its own out of one vector
+ * by the place of its maximum. A quarter of the multiplications of the kernel above, as many permutations. Channels lie
+ * apart in the slab: [channel][image][height][width]; F is a multiple of VW. Same launch. */
+#if COPSE_VW == 8
+#if defined(__clang__) && defined(__AVX2__)
+#define PICK(t, i) __builtin_ia32_permvarsf256(t, i)
+#else
+#define PICK(t, i) shuffle(t, as_uint8(i))
+#endif
+
+/* Returns floats from one plane to the next. */
+INLINE int fill_planes(__local float *restrict slab, __global const float *restrict source,
+                       copse_conv_shape g, block b, int c0, int channels) {
+    int x0 = clamp(b.left, 0, g.source_w), x1 = clamp(b.left + b.width, x0, g.source_w);
+    int plane = b.images * b.height * b.width;
+    for (int n = 0; n < b.images; n++)
+        for (int h = 0; h < b.height; h++) {
+            int sy = b.top + h;
+            bool inside = sy >= 0 && sy < g.source_h && x0 < x1;
+            ulong line = ((ulong)(b.n0 + n) * g.source_h + (inside ? sy : 0)) * g.source_w;
+            for (int c = 0; c < channels; c++) {
+                __local float *to = slab + c * plane + (n * b.height + h) * b.width;
+                if (!inside) {
+                    zero_run(to, b.width);
+                    continue;
+                }
+                __global const float *from = source + (line + x0) * g.source_c + c0 + c;
+                zero_run(to, x0 - b.left);
+                for (int x = 0; x < x1 - x0; x++)
+                    to[x0 - b.left + x] = from[x * g.source_c];
+                zero_run(to + x1 - b.left, b.left + b.width - x1);
+            }
+        }
+    return plane;
+}
+
+/* One channel and VW filters over a block's windows: acc[tap] += dy * x, each filter at its own pixel. */
+INLINE void add_sparse(vec acc[9], __local const float *plane, copse_conv_shape g, block b,
+                       __global const float *restrict dy,
+                       __global const uchar *restrict index) {
+    for (int l = 0; l < b.images * (b.rows / 2); l++) {
+        int n = l / (b.rows / 2), i = l % (b.rows / 2);
+        __local const float *x = plane + (n * b.height + 2 * i) * b.width;
+        ulong row = (ulong)(b.n0 + n) * (g.target_h / 2) + b.i0 / 2 + i;
+        ulong at = (row * (g.target_w / 2) + b.j0 / 2) * g.target_c;
+        for (int j = 0; j < b.columns / 2; j++, x += 2, at += g.target_c) {
+            vec v = LOAD(__global, dy + at);
+            vec_int place = LOAD_PLACES(index + at);
+            vec_int pick = (place & 1) + ((place & 2) << 1);
+            float4 r[4];
+            UNROLL for (int k = 0; k < 4; k++) r[k] = vload4(0, x + k * b.width);
+            UNROLL for (int k = 0; k < 3; k++) {
+                vec t = (vec)(r[k], r[k + 1]);
+                UNROLL for (int s = 0; s < 3; s++)
+                    acc[k * 3 + s] =
+                        COPSE_MULTIPLY_ADD(v, PICK(t, pick + s), acc[k * 3 + s]);
+            }
+        }
+    }
+}
+
+__kernel ONE_ITEM void conv_pool_sparse_grad_filter_f32(
+    copse_conv_shape g, __global const float *restrict source,
+    __global const float *restrict dy, __global const uchar *restrict index,
+    __global float *restrict part, __global float *restrict sums, int has_sums) {
+    __local float slab[COPSE_SLAB] __attribute__((aligned(64)));
+    int c0 = (int)get_group_id(1) * g.channels, channels = min(g.channels, g.source_c - c0);
+    axis y = axis_of(0, 1, 3, 1, g.pad_top, 0), x = axis_of(0, 1, 3, 1, g.pad_left, 0);
+    int f0 = (int)get_group_id(2) * g.group_panels * NR;
+    int f1 = min(g.target_c, f0 + g.group_panels * NR), first = 1;
+    int at = (int)get_group_id(0) * g.group_blocks;
+    int end = min(at + g.group_blocks, block_count(g, g.target_h, g.target_w));
+    part += (ulong)get_group_id(0) * 9 * g.source_c * g.target_c;
+    sums += get_group_id(0) * g.target_c;
+    do {
+        block b = {0};
+        int plane = 0;
+        if (at < end) {
+            b = block_at(g, at, g.target_h, g.target_w, y, x);
+            plane = fill_planes(slab, source, g, b, c0, channels);
+        }
+        for (int f = f0; f < f1; f += VW)
+            for (int c = 0; c < channels; c++) {
+                vec acc[9];
+                __global float *to = part + (size_t)(c0 + c) * g.target_c + f;
+                size_t tap = (size_t)g.source_c * g.target_c;
+                UNROLL for (int k = 0; k < 9; k++) acc[k] =
+                    first ? (vec)(0) : LOAD(__global, to + k * tap);
+                if (at < end)
+                    add_sparse(acc, slab + c * plane, g, b, dy + f, index + f);
+                UNROLL for (int k = 0; k < 9; k++) STORE(__global, to + k * tap, acc[k]);
+            }
+        if (has_sums && c0 == 0)
+            add_pooled(sums, dy, g, b, f0, f1 - f0, first);
+        first = 0;
+    } while (++at < end);
+}
+#endif
+
 #include "packed_sum.clh"

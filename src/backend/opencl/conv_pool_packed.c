@@ -128,6 +128,13 @@ static copse_status workspace(size_t *bytes, copse__device *device,
                               "%s: the filter is too large", node->name);
 }
 
+/* Whether the kernel that leaves the zeros out can compute the filter's gradient. */
+static bool is_sparse(const copse__packed_sizes *sizes, const copse__conv_size *z) {
+    return sizes->vw == 8 && z->kernel_h == 3 && z->kernel_w == 3 && z->stride_h == 1 &&
+           z->stride_w == 1 && z->dilation_h == 1 && z->dilation_w == 1 &&
+           z->f % sizes->vw == 0;
+}
+
 static copse_status prepare(copse__launch *launch, copse_error *err) {
     static const char *const names[][3] = {
         [COPSE__CONV_FORWARD] = {"conv_pack_f32", "conv_pool_packed_f32"},
@@ -149,6 +156,11 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
     s->max_parts = copse__conv_parts(&planned, launch->device->base.caps.compute_units);
     copse__packed_options(&s->sizes, options, sizeof options);
     const char *const *name = names[pass_of(launch->node)];
+    static const char *const sparse[] = {"conv_pool_sparse_grad_filter_f32",
+                                         "packed_sum_f32", "packed_sum_f32"};
+    if (pass_of(launch->node) == COPSE__CONV_GRAD_FILTER &&
+        is_sparse(&s->sizes, &planned))
+        name = sparse;
     for (size_t k = 0; k < 3 && name[k] && status == COPSE_OK; k++)
         status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_conv_pool_packed,
                                       options, name[k], err);
