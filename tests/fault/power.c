@@ -44,13 +44,14 @@ static void give_up(const char *why) {
 
 static char *read_all(const char *path, size_t *bytes) {
     FILE *from = fopen(path, "rb");
-    char *data = malloc((size_t)64 << 20);
-    if (!from || !data)
+    long end = from && fseek(from, 0, SEEK_END) == 0 ? ftell(from) : -1;
+    char *data = end >= 0 ? malloc((size_t)end + 1) : NULL;
+    if (!data)
         give_up("a file cannot be read");
-    *bytes = fread(data, 1, (size_t)64 << 20, from);
+    rewind(from);
+    *bytes = fread(data, 1, (size_t)end, from);
     fclose(from);
-    char *fitting = realloc(data, *bytes + 1);
-    return fitting ? fitting : data;
+    return data;
 }
 
 static int find_file(ino_t inode) {
