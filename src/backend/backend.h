@@ -173,6 +173,9 @@ struct copse__backend {
     /* Nanoseconds that a launch's last finished run took on the device; 0 where not
      * profiled. */
     uint64_t (*launch_time_ns)(const copse__launch *launch);
+    /* When that was, by the host's clock (base/clock.h). false: it is not known. */
+    bool (*launch_span)(const copse__launch *launch, uint64_t *begin_ns,
+                        uint64_t *end_ns);
 
     /* Float32 operations a second of multiply-adds in registers alone, measured in some 50 ms:
      * what a benchmark's share of the peak is of. NULL: not known. The device must be idle. */

@@ -298,3 +298,8 @@ const char *copse__program_provider(const copse__program *p, size_t node) {
 uint64_t copse__program_time_ns(const copse__program *p, size_t node) {
     return p->backend->launch_time_ns(p->launches[0][node]);
 }
+
+bool copse__program_span(const copse__program *p, size_t slot, size_t node,
+                         uint64_t *begin_ns, uint64_t *end_ns) {
+    return p->backend->launch_span(p->launches[slot][node], begin_ns, end_ns);
+}

@@ -318,9 +318,7 @@ static copse_status land_before(copse__fit *f, copse_error *err) {
     return status;
 }
 
-static copse_status attempt_ahead(copse__fit *f, copse_error *err) {
-    uint64_t step = f->trainer->position.step + (f->before != NULL) + 1;
-    bool rests = is_looked_at(f, step);
+static copse_status attempt_ahead(copse__fit *f, bool rests, copse_error *err) {
     copse_status status = attempt(f, err);
     if (status == COPSE_OK)
         status = land_before(f, err);
@@ -351,16 +349,19 @@ copse_status copse__fit_step(copse__fit *f, bool *stands, copse_error *err) {
     f->step_wait_ns = copse__now_ns() - begun;
     if (status != COPSE_OK)
         return status;
+    bool rests = is_looked_at(f, t->position.step + (f->before != NULL) + 1);
     bool ahead = may_run_ahead(f);
+    if (!ahead)
+        status = copse__fit_land(f, err);
+    if (status != COPSE_OK)
+        return recover(t, status, stands, err);
     describe_step(f, ahead);
     if (ahead) {
-        status = attempt_ahead(f, err);
+        status = attempt_ahead(f, rests, err);
         if (status == COPSE_OK)
             *stands = true;
         return status == COPSE_OK ? status : recover(t, status, stands, err);
     }
-    if (t->hooks.needs_state)
-        (void)t->hooks.needs_state(t->hooks.user, t->position.step + 1);
     status = attempt(f, err);
     if (status != COPSE_OK) {
         status = recover(t, status, stands, err);

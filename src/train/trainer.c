@@ -470,6 +470,24 @@ const copse__step_times *copse__trainer_times(const copse__trainer *t, size_t ra
                : NULL;
 }
 
+const char *copse__trainer_label(const copse__trainer *t, size_t rank) {
+    return t->choices[rank].label;
+}
+
+bool copse__trainer_node_span(const copse__trainer *t, size_t rank, size_t node,
+                              copse__node_span *span) {
+    const copse__replica *r = &t->replicas[rank];
+    *span = (copse__node_span){0};
+    if (atomic_load(&r->lost) || node >= r->train_graph->node_count)
+        return false;
+    if (copse__program_span(r->train, t->steps[rank].slot, node, &span->begin_ns,
+                            &span->end_ns)) {
+        span->name = r->train_graph->nodes[node].name;
+        span->provider = copse__program_provider(r->train, node);
+    }
+    return true;
+}
+
 void copse__trainer_finish(copse__trainer *t) {
     t->finished = true;
 }

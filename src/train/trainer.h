@@ -128,6 +128,17 @@ void copse__trainer_time_steps(copse__trainer *trainer, bool on);
  * timed. Borrowed. */
 const copse__step_times *copse__trainer_times(const copse__trainer *trainer, size_t rank);
 
+/* One node of a replica's program in that step's last micro-batch. */
+typedef struct copse__node_span {
+    const char *name, *provider;
+    uint64_t begin_ns, end_ns;
+} copse__node_span;
+
+/* In the order of execution: false behind the last one. Where the trainer was opened for profiling, and
+ * where copse__trainer_times gives times; *span is left all zero where a node was not run. */
+bool copse__trainer_node_span(const copse__trainer *trainer, size_t rank, size_t node,
+                              copse__node_span *span);
+
 /* Ends fit or evaluate after the current batch. Async-signal-safe. */
 void copse__trainer_stop(copse__trainer *trainer);
 
@@ -190,6 +201,8 @@ copse_status copse__trainer_plan(copse__trainer *trainer, copse__text *out,
                                  copse_error *err);
 
 size_t copse__trainer_replicas(const copse__trainer *trainer);
+/* As --devices names it: "0:0". Borrowed. */
+const char *copse__trainer_label(const copse__trainer *trainer, size_t rank);
 /* Samples of a full batch that replica `rank` takes. */
 size_t copse__trainer_shard(const copse__trainer *trainer, size_t rank);
 /* "measured", "equal", "by weight", "as recorded". Static. */

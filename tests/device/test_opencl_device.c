@@ -3,6 +3,7 @@
 
 #include "backend/node_run.h"
 #include "backend/opencl/provider.h"
+#include "base/clock.h"
 #include "support/op_case.h"
 
 /* What is particular to OpenCL devices: handles, parts, deadlines, errors, providers. */
@@ -254,6 +255,7 @@ START_TEST(test_launch_time_is_measured_where_asked_for) {
     ASSERT_OK(backend->launch_new(&launch, device, graph, &node, &operands, &error));
     ck_assert_uint_eq(backend->launch_time_ns(launch), 0);
     copse__extents extents = {{0, 1, 1}};
+    uint64_t begun = copse__now_ns(), from_ns, to_ns;
     ASSERT_OK(backend->run(device, &launch, 1, &extents, &error));
     ASSERT_OK(backend->finish(device, COPSE__QUEUE_COMPUTE, &error));
     cl_ulong stamp = 0; /* a driver may take no stamps: then the time is 0, not made up */
@@ -263,6 +265,13 @@ START_TEST(test_launch_time_is_measured_where_asked_for) {
         ck_assert_uint_eq(backend->launch_time_ns(launch), 0);
     else
         ck_assert_uint_gt(backend->launch_time_ns(launch), 0);
+    bool known = backend->launch_span(launch, &from_ns, &to_ns);
+    ck_assert(known == (device->clock_known && stamp > 0));
+    if (known) { /* by the host's clock, as well as that can be told */
+        ck_assert_uint_ge(from_ns + 1000000, begun);
+        ck_assert_uint_le(to_ns, copse__now_ns() + 1000000);
+        ck_assert_uint_eq(to_ns - from_ns, backend->launch_time_ns(launch));
+    }
     ck_assert_uint_lt(backend->launch_time_ns(launch), 60000000000u);
     backend->launch_free(launch);
     backend->buffer_free(from);

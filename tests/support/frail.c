@@ -331,6 +331,11 @@ static copse_status frail_run(copse__device *device, copse__launch *const *launc
     return status;
 }
 
+static bool frail_launch_span(const copse__launch *launch, uint64_t *begin_ns,
+                              uint64_t *end_ns) {
+    return host()->launch_span(real_of(launch), begin_ns, end_ns);
+}
+
 static uint64_t frail_launch_time_ns(const copse__launch *launch) {
     return host()->launch_time_ns(real_of(launch));
 }
@@ -362,6 +367,7 @@ const copse__backend frail_backend = {
     .launch_provider = frail_launch_provider,
     .run = frail_run,
     .launch_time_ns = frail_launch_time_ns,
+    .launch_span = frail_launch_span,
 };
 
 void frail_fault(size_t device, frail_call call, size_t nth, frail_action action) {

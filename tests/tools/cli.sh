@@ -217,6 +217,11 @@ if [ -c /dev/full ]; then
 fi
 expect 5 'label' train "$digits" --set data.classes=5 --out five
 expect 2 'names no folder' train "$digits" --out ''
+expect 2 'FIRST:COUNT' train "$digits" --trace-steps 5
+expect 2 'FIRST:COUNT' train "$digits" --trace-steps 0:3
+expect 2 'FIRST:COUNT' train "$digits" --trace-steps 1:2x
+expect 0 'test: loss' train "$digits" --set train.epochs=1 --trace --out traced
+[ "$(grep -c '"name":"forward and backward"' traced/trace.json)" -eq 10 ] || { echo "FAILED: 10 steps are traced" >&2; failed=1; }
 expect 0 'Usage: copse train' "$copse" train -h
 # A dry run looks at its folder, too.
 expect 2 'holds a run already' "$copse" train "$digits" --devices host --dry-run --out whole

@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "common/parse_time.h"
 #include "session.h"
 #include "signals.h"
 
-enum { OPT_STOP_AFTER = OPT_OWN };
+enum { OPT_STOP_AFTER = OPT_OWN, OPT_TRACE, OPT_TRACE_STEPS };
+
+/* The first steps are not like the others. */
+#define TRACE_FIRST 11
+#define TRACE_COUNT 10
 
 static const tool_option options[] = {
     {OPT_OUT, "out", 'o', "DIR", "The run's folder (default: runs/NAME-DATE, a new one)"},
@@ -21,6 +28,11 @@ static const tool_option options[] = {
      "Stop and save behind the first step after 3h50m, 90s, …, counted from\nthe start, "
      "and "
      "leave with 0: for queues with a time limit"},
+    {OPT_TRACE, "trace", 0, NULL,
+     "Write where the time of steps 11 to 20 goes to DIR/trace.json, which\n"
+     "https://ui.perfetto.dev shows"},
+    {OPT_TRACE_STEPS, "trace-steps", 0, "FIRST:COUNT",
+     "The same of COUNT steps from step FIRST on"},
     {OPT_DRY_RUN, "dry-run", 'n', NULL,
      "Check the configuration, the data and the devices; train nothing"},
     {OPT_NO_SELFTEST, "no-selftest", 0, NULL,
@@ -48,7 +60,16 @@ typedef struct train_options {
     const char *out;
     bool resume, dry_run;
     uint64_t stop_ns;
+    uint64_t trace_first, trace_count; /* 0: none */
 } train_options;
+
+/* "FIRST:COUNT", both above 0. */
+static bool parse_steps(const char *text, uint64_t *first, uint64_t *count) {
+    int length = 0;
+    return strspn(text, "0123456789:") == strlen(text) && strlen(text) < 24 &&
+           sscanf(text, "%" SCNu64 ":%" SCNu64 "%n", first, count, &length) == 2 &&
+           text[length] == '\0' && *first > 0 && *count > 0;
+}
 
 static bool take(void *user, int id, const char *value) {
     train_options *o = user;
@@ -66,6 +87,15 @@ static bool take(void *user, int id, const char *value) {
         o->stop_ns = copse__now_ns() + (uint64_t)(fmin(seconds, 3e9) * 1e9);
     if (id == OPT_OUT)
         o->out = value;
+    if (id == OPT_TRACE && o->trace_count == 0) {
+        o->trace_first = TRACE_FIRST;
+        o->trace_count = TRACE_COUNT;
+    }
+    if (id == OPT_TRACE_STEPS && !parse_steps(value, &o->trace_first, &o->trace_count)) {
+        tool_complain(&command, "--trace-steps takes FIRST:COUNT like 100:5, not '%s'",
+                      value);
+        return false;
+    }
     o->resume |= id == OPT_RESUME;
     o->dry_run |= id == OPT_DRY_RUN;
     return true;
@@ -77,11 +107,13 @@ static copse_status on_step(void *user, const copse__progress *now, copse_error 
     copse_session *s = user;
     progress_step(&s->progress, now);
     copse_session_watch_time(s);
+    copse__tracer_step(s->tracer, s->trainer, now);
     return copse__run_step(s->run, now, err);
 }
 
 static bool needs_state(void *user, uint64_t step) {
     copse_session *s = user;
+    copse__tracer_begin(s->tracer, s->trainer, step);
     return copse__run_needs_state(s->run, step);
 }
 
@@ -138,6 +170,28 @@ static void restore_best(copse_session *s) {
         progress_say(&s->progress, "the weights are those of the best epoch again");
 }
 
+static copse_status open_trace(copse_session *s, const train_options *o,
+                               copse_error *err) {
+    copse__text path = {0};
+    if (o->trace_count == 0)
+        return COPSE_OK;
+    copse__text_add(&path, "%s/trace.json", copse__run_path(s->run));
+    copse_status status = copse__text_check(&path, err);
+    if (status == COPSE_OK)
+        status = copse__tracer_open(&s->tracer, path.data, o->trace_first, o->trace_count,
+                                    err);
+    copse__text_free(&path);
+    return status;
+}
+
+/* A trace that could not be written does not make the training fail. */
+static void close_trace(copse_session *s) {
+    copse_error error = {0};
+    if (copse__tracer_close(s->tracer, &error) != COPSE_OK)
+        copse__log(COPSE_LOG_WARN, "%s: %s", error.place, error.text);
+    s->tracer = NULL;
+}
+
 static copse_status train(copse_session *s, copse_error *err) {
     copse_error why = {0}, end_error = {0};
     copse__score score = {0};
@@ -172,6 +226,7 @@ static int run(copse_session_options *opening, const train_options *o) {
     copse_error error = {0};
     copse_session session;
     opening->plan_only = o->dry_run;
+    opening->profile = o->trace_count > 0;
     opening->run = o->dry_run  ? COPSE_RUN_NONE
                    : o->resume ? COPSE_RUN_RESUME
                                : COPSE_RUN_NEW;
@@ -183,7 +238,10 @@ static int run(copse_session_options *opening, const train_options *o) {
     copse_session_print_devices(&session, opening->quiet);
     copse_status status = COPSE_OK;
     if (!o->dry_run) {
-        status = train(&session, &error);
+        status = open_trace(&session, o, &error);
+        if (status == COPSE_OK)
+            status = train(&session, &error);
+        close_trace(&session);
         if (!opening->quiet)
             fprintf(stderr, "run folder: %s\n", copse__run_path(session.run));
     }

@@ -203,6 +203,7 @@ static copse_status open_trainer(copse_session *s, const copse_session_options *
                                       .choice_count = s->devices.count,
                                       .topo = s->devices.topo,
                                       .training = options->training,
+                                      .profile = options->profile,
                                       .selftest =
                                           options->selftest && !options->plan_only,
                                       .plan_only = options->plan_only,

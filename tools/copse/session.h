@@ -6,6 +6,7 @@
 #include "progress.h"
 #include "train/datasets.h"
 #include "train/run.h"
+#include "train/tracer.h"
 #include "train/trainer.h"
 
 /* What train, eval and predict have in common: a configuration, its data, the devices and a trainer
@@ -15,7 +16,8 @@ typedef struct copse_session {
     copse__datasets sets;
     copse_devices devices;
     copse__trainer *trainer;
-    copse__run *run; /* NULL: no run folder */
+    copse__run *run;       /* NULL: no run folder */
+    copse__tracer *tracer; /* NULL: no trace is wanted */
     progress progress;
     copse__epoch_report last_epoch;
     uint64_t stop_ns; /* of base/clock.h; 0: no such limit */
@@ -35,6 +37,7 @@ typedef struct copse_session_options {
     copse_overrides overrides;
     const char *devices; /* NULL: the configuration's, else the default */
     bool isolate, selftest, training, quiet, verbose;
+    bool profile;     /* see copse__trainer_options */
     bool plan_only;   /* check everything, allocate and write nothing */
     uint64_t stop_ns; /* 0: no limit */
     copse_run_mode run;

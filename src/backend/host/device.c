@@ -290,4 +290,5 @@ const copse__backend copse__backend_host = {
     .launch_provider = copse__host_launch_provider,
     .run = copse__host_run,
     .launch_time_ns = copse__host_launch_time_ns,
+    .launch_span = copse__host_launch_span,
 };

@@ -37,5 +37,7 @@ copse_status copse__host_run(copse__device *device, copse__launch *const *launch
                              size_t count, const copse__extents *extents,
                              copse_error *err);
 uint64_t copse__host_launch_time_ns(const copse__launch *launch);
+bool copse__host_launch_span(const copse__launch *launch, uint64_t *begin_ns,
+                             uint64_t *end_ns);
 
 #endif

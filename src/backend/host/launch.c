@@ -9,8 +9,8 @@ struct copse__launch {
     const copse__graph *graph;
     const copse__node *node;
     copse__host_op *op;
-    copse__host_call call; /* addresses bound; extents of the run are filled in */
-    uint64_t time_ns;
+    copse__host_call call;      /* addresses bound; extents of the run are filled in */
+    uint64_t begin_ns, time_ns; /* of the last run, where profiled */
 };
 
 static copse__host_op *const loops[COPSE__OP_COUNT] = {
@@ -197,6 +197,13 @@ uint64_t copse__host_launch_time_ns(const copse__launch *launch) {
     return launch->time_ns;
 }
 
+bool copse__host_launch_span(const copse__launch *launch, uint64_t *begin_ns,
+                             uint64_t *end_ns) {
+    *begin_ns = launch->begin_ns;
+    *end_ns = launch->begin_ns + launch->time_ns;
+    return launch->begin_ns > 0;
+}
+
 /* A symbol of the moment must stay within what the operands' memory was planned for. */
 static copse_status check_extents(const copse__host_call *call,
                                   const copse__extents *extents, copse_error *err) {
@@ -228,8 +235,10 @@ copse_status copse__host_run(copse__device *device, copse__launch *const *launch
         call.extents = extents;
         uint64_t start = profile ? copse__now_ns() : 0;
         launch->op(&call);
-        if (profile)
+        if (profile) {
+            launch->begin_ns = start;
             launch->time_ns = copse__now_ns() - start;
+        }
     }
     return COPSE_OK;
 }

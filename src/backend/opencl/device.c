@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "backend/opencl/internal.h"
+#include "base/clock.h"
 
 /* A platform or device that lists more than this is not believed. */
 #define MOST_HANDLES 256
@@ -259,6 +261,53 @@ out:
     return status;
 }
 
+/* When a marker was queued, by both clocks: it is noted while the call that queues it lasts. */
+typedef struct stamp {
+    cl_ulong device_ns;
+    uint64_t host_ns, unsure_ns;
+} stamp;
+
+static copse_status take_stamp(stamp *out, copse__device *device, copse_error *err) {
+    copse_status status = COPSE_OK;
+    cl_event event = NULL;
+    uint64_t before = copse__now_ns();
+    COPSE__CL_TRY(device,
+                  clEnqueueMarkerWithWaitList(device->queues[COPSE__QUEUE_COMPUTE], 0,
+                                              NULL, &event),
+                  "clEnqueueMarkerWithWaitList", out);
+    out->unsure_ns = copse__now_ns() - before;
+    out->host_ns = before + out->unsure_ns / 2;
+    COPSE__CL_TRY(device, clWaitForEvents(1, &event), "clWaitForEvents", out);
+    if (clGetEventProfilingInfo(event, CL_PROFILING_COMMAND_QUEUED, sizeof out->device_ns,
+                                &out->device_ns, NULL) != CL_SUCCESS)
+        out->device_ns = 0;
+out:
+    if (event)
+        clReleaseEvent(event);
+    return status;
+}
+
+/* The surest of some stamps gives the offset. Some drivers (rusticl of Mesa 22) only count calls: theirs is
+ * no clock, as it does not go as fast as the host's. */
+static copse_status compare_clocks(copse__device *device, copse_error *err) {
+    stamp first, best, now;
+    copse_status status = take_stamp(&first, device, err);
+    best = first;
+    for (int i = 0; i < 20 && status == COPSE_OK; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+        status = take_stamp(&now, device, err);
+        if (status == COPSE_OK && now.unsure_ns < best.unsure_ns)
+            best = now;
+    }
+    if (status != COPSE_OK)
+        return status;
+    uint64_t host_ns = now.host_ns - first.host_ns + now.unsure_ns + first.unsure_ns;
+    cl_ulong device_ns = now.device_ns - first.device_ns;
+    device->clock_known = device_ns > host_ns / 4 && device_ns < 4 * host_ns;
+    device->clock_offset_ns = best.host_ns - best.device_ns;
+    return COPSE_OK;
+}
+
 copse_status copse__cl_open(copse__device **out, const copse__device_choice *choice,
                             const copse__device_options *options, copse_error *err) {
     *out = NULL;
@@ -286,6 +335,8 @@ copse_status copse__cl_open(copse__device **out, const copse__device_choice *cho
     COPSE__TRY(make_options(device, err), out);
     COPSE__TRY(make_identity(device, err), out);
     COPSE__TRY(make_context(device, err), out);
+    if (device->profile)
+        COPSE__TRY(compare_clocks(device, err), out);
     if (device->cache_folder)
         atomic_store(&device->no_binaries,
                      copse__cl_note_exists(device->cache_folder, device->identity));

@@ -38,9 +38,11 @@ struct copse__device {
     cl_event
         gates[COPSE__QUEUE_COUNT]; /* what is held back waits for; NULL: nothing is */
     bool profile;
-    size_t max_local;   /* work-items of a group */
-    size_t local_bytes; /* local memory of a group */
-    char *options;      /* given to every build on this device */
+    bool clock_known;         /* where profiled: its stamps are of a clock */
+    uint64_t clock_offset_ns; /* they + it, modulo 2^64: the host's clock */
+    size_t max_local;         /* work-items of a group */
+    size_t local_bytes;       /* local memory of a group */
+    char *options;            /* given to every build on this device */
     char *identity;     /* device, driver and platform: part of a cache entry's key */
     char *cache_folder; /* of program binaries; NULL: none */
     atomic_bool no_binaries; /* asking the driver for one costs more than a build */

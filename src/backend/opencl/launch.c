@@ -200,16 +200,30 @@ copse_status copse__cl_run(copse__device *device, copse__launch *const *launches
     return COPSE_OK;
 }
 
+/* By the device's clock. */
+static bool device_span(const copse__launch *launch, cl_ulong *start, cl_ulong *end) {
+    return launch->first &&
+           clGetEventProfilingInfo(launch->first, CL_PROFILING_COMMAND_START,
+                                   sizeof *start, start, NULL) == CL_SUCCESS &&
+           clGetEventProfilingInfo(launch->last ? launch->last : launch->first,
+                                   CL_PROFILING_COMMAND_END, sizeof *end, end,
+                                   NULL) == CL_SUCCESS &&
+           *end > *start;
+}
+
 uint64_t copse__cl_launch_time_ns(const copse__launch *launch) {
-    cl_ulong start = 0, end = 0;
-    if (!launch->first ||
-        clGetEventProfilingInfo(launch->first, CL_PROFILING_COMMAND_START, sizeof start,
-                                &start, NULL) != CL_SUCCESS ||
-        clGetEventProfilingInfo(launch->last ? launch->last : launch->first,
-                                CL_PROFILING_COMMAND_END, sizeof end, &end,
-                                NULL) != CL_SUCCESS)
-        return 0;
-    return end > start ? end - start : 0;
+    cl_ulong start, end;
+    return device_span(launch, &start, &end) ? end - start : 0;
+}
+
+bool copse__cl_launch_span(const copse__launch *launch, uint64_t *begin_ns,
+                           uint64_t *end_ns) {
+    cl_ulong start, end;
+    if (!launch->device->clock_known || !device_span(launch, &start, &end))
+        return false;
+    *begin_ns = start + launch->device->clock_offset_ns;
+    *end_ns = end + launch->device->clock_offset_ns;
+    return true;
 }
 
 copse_status copse__cl_kernel_add(copse__launch *launch, size_t *index,

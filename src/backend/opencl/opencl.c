@@ -31,5 +31,6 @@ const copse__backend copse__backend_opencl = {
     .launch_provider = copse__cl_launch_provider,
     .run = copse__cl_run,
     .launch_time_ns = copse__cl_launch_time_ns,
+    .launch_span = copse__cl_launch_span,
     .peak_flops = copse__cl_peak_flops,
 };

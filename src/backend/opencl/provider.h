@@ -122,5 +122,7 @@ const char *copse__cl_launch_provider(const copse__launch *launch);
 copse_status copse__cl_run(copse__device *device, copse__launch *const *launches,
                            size_t count, const copse__extents *extents, copse_error *err);
 uint64_t copse__cl_launch_time_ns(const copse__launch *launch);
+bool copse__cl_launch_span(const copse__launch *launch, uint64_t *begin_ns,
+                           uint64_t *end_ns);
 
 #endif
