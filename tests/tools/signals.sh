@@ -119,7 +119,7 @@ ends 143 "a second SIGTERM"
 # --stop-after: in time, with success, and to be resumed.
 start slurm --stop-after 1s
 ends 0 "--stop-after"
-grep -q 'time is up: stopped after step [0-9]*, as asked; resume me: copse train .* --out slurm --resume' err ||
+grep -q 'time is up: stopped .*, as asked; resume me: copse train .* --out slurm --resume' err ||
     complain "--stop-after does not say 'resume me'"
 tail -1 slurm/log.jsonl | grep -q '"status":"interrupted"' || complain "--stop-after: no last line"
 same_as_straight slurm
