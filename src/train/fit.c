@@ -124,7 +124,8 @@ static copse_status run_epoch(copse__fit *f, copse_error *err) {
     f->waited_ns = 0;
     f->epoch_samples = 0;
     f->epoch_start_ns = f->step_start_ns = copse__now_ns();
-    copse_status status = f->grouping == t->grouping ? load_first(f, err) : COPSE_OK;
+    bool ready = f->pipeline && f->grouping == t->grouping;
+    copse_status status = ready ? load_first(f, err) : COPSE_OK;
     if (status == COPSE_OK)
         status = regroup(f, err);
     while (status == COPSE_OK && f->now) {
@@ -190,6 +191,20 @@ static copse_status end_epoch(copse__fit *f, copse_error *err) {
     return t->hooks.on_epoch ? t->hooks.on_epoch(t->hooks.user, &report, err) : COPSE_OK;
 }
 
+/* Where another epoch follows: with shards that the devices' speeds of now ask for. */
+static copse_status replan(copse__fit *f, copse_error *err) {
+    copse__trainer *t = f->trainer;
+    bool changed;
+    if (t->position.batch > 0 || t->position.epoch >= t->config->train.epochs ||
+        t->finished || steps_are_done(f))
+        return COPSE_OK;
+    copse_status status = copse__replan(t, &changed, err);
+    if (status != COPSE_OK || !changed)
+        return status;
+    close_pipeline(f);
+    return copse__trainer_recut(t, err);
+}
+
 copse_status copse__trainer_fit(copse__trainer *t, copse_error *err) {
     copse_status status;
     copse__fit f = {.trainer = t};
@@ -200,6 +215,7 @@ copse_status copse__trainer_fit(copse__trainer *t, copse_error *err) {
            !t->finished) {
         COPSE__TRY(run_epoch(&f, err), out);
         COPSE__TRY(end_epoch(&f, err), out);
+        COPSE__TRY(replan(&f, err), out);
     }
 out:
     t->finished = false;

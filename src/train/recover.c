@@ -204,6 +204,20 @@ static copse_status refuse(copse__trainer *t, copse_error *err) {
                        t->position.step, why);
 }
 
+copse_status copse__trainer_recut(copse__trainer *t, copse_error *err) {
+    copse__group_part(t);
+    copse_status status = make_ready(t, err);
+    if (copse__is_loss(status) && copse__trainer_blame(t)) {
+        copse__trainer_give_up(t, false);
+        return COPSE_OK;
+    }
+    if (status == COPSE_OK)
+        status = copse__group_join(t, err);
+    if (status == COPSE_OK)
+        say(t, "replanned", t->lead, "");
+    return status;
+}
+
 copse_status copse__trainer_regroup(copse__trainer *t, copse_error *err) {
     copse_status status = COPSE_OK;
     copse__group_part(t);
@@ -212,6 +226,8 @@ copse_status copse__trainer_regroup(copse__trainer *t, copse_error *err) {
             t->config->train.on_device_loss == COPSE__ON_FAULT_STOP)
             return refuse(t, err);
         COPSE__TRY(new_shards(t, err), out);
+        copse__drift_forget(t->drift);
+        copse__cuts_free(&t->cuts); /* others' */
         t->regroup_due = false;
         status = make_ready(t, err);
         if (copse__is_loss(status) && copse__trainer_blame(t))

@@ -121,11 +121,14 @@ static void tell_replanned(const copse__run *run, const copse__device_choice *ch
 }
 
 const size_t *copse__run_shards(copse__run *run, const copse__device_choice *choices,
-                                size_t choice_count) {
+                                size_t choice_count, const copse__cuts **cuts) {
+    *cuts = NULL;
     if (!run->recorded)
         return NULL;
-    const size_t *shards = copse__run_plan_match(run->recorded, choices, choice_count);
+    const size_t *shards = copse__run_plan_match(run->recorded, choices, choice_count,
+                                                 run->resumed ? run->resumed->step : 0);
     run->replanned = shards == NULL;
+    *cuts = shards ? copse__run_plan_cuts(run->recorded) : NULL;
     if (run->replanned)
         tell_replanned(run, choices, choice_count);
     return shards;

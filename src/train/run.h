@@ -23,9 +23,10 @@ void copse__run_close(copse__run *run);
 const char *copse__run_path(const copse__run *run); /* borrowed */
 
 /* The recorded shards for these devices, in rank order, where the run is resumed on the devices it ran
- * on; NULL otherwise, and then the choice is made anew, with a warning and a line in the log. Borrowed. */
+ * on, as of the checkpoint's step (*cuts: and when they change, or NULL); NULL otherwise, and then the choice
+ * is made anew, with a warning and a line in the log. Borrowed. */
 const size_t *copse__run_shards(copse__run *run, const copse__device_choice *choices,
-                                size_t choice_count);
+                                size_t choice_count, const copse__cuts **cuts);
 
 /* Writes config.yaml and plan.json, begins the log, and puts the checkpoint's state into the trainer.
  * trainer is borrowed. */

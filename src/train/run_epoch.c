@@ -216,7 +216,8 @@ static void rewrite_plan(copse__run *run) {
 }
 
 void copse__run_event(copse__run *run, const copse__trainer_event *event) {
-    bool resharded = strcmp(event->what, "resharded") == 0;
+    bool resharded =
+        strcmp(event->what, "resharded") == 0 || strcmp(event->what, "replanned") == 0;
     copse__jsonl_begin(run->log, "event");
     copse__jsonl_text(run->log, "what", event->what);
     copse__jsonl_count(run->log, "step", event->step);

@@ -44,6 +44,27 @@ static size_t count_parameters(const copse__trainer *t) {
     return count;
 }
 
+/* Shards that were changed on the way, so that a resumed run changes them at the same steps. */
+static void write_cuts(const copse__trainer *t, copse__text *out) {
+    if (t->cuts.count == 0)
+        return;
+    copse__text_add(out, ",\n  \"cuts\": [");
+    for (size_t i = 0; i < t->cuts.count; i++) {
+        const char *joint = "";
+        copse__text_add(out, "%s\n    { \"step\": %llu, \"shards\": [", i ? "," : "",
+                        (unsigned long long)t->cuts.steps[i]);
+        for (size_t r = 0; r < t->replica_count; r++) {
+            if (copse__trainer_is_lost(t, r))
+                continue;
+            copse__text_add(out, "%s%zu", joint,
+                            t->cuts.shards[i * t->replica_count + r]);
+            joint = ", ";
+        }
+        copse__text_add(out, "] }");
+    }
+    copse__text_add(out, "\n  ]");
+}
+
 copse_status copse__trainer_plan(copse__trainer *t, copse__text *out, copse_error *err) {
     copse__text_add(out,
                     "{\n  \"schema\": \"copse-plan/1\",\n  \"batch\": %zu,\n"
@@ -78,7 +99,9 @@ copse_status copse__trainer_plan(copse__trainer *t, copse__text *out, copse_erro
         write_providers(out, &t->replicas[r]);
         copse__text_add(out, "\n    }");
     }
-    copse__text_add(out, "\n  ]\n}\n");
+    copse__text_add(out, "\n  ]");
+    write_cuts(t, out);
+    copse__text_add(out, "\n}\n");
     return copse__text_check(out, err);
 }
 
@@ -88,6 +111,7 @@ struct copse__run_plan {
     json_t *replicas;
     size_t count;
     size_t *shards;
+    copse__cuts cuts;
 };
 
 /* The shards are those of the whole batch. */
@@ -104,6 +128,50 @@ static copse_status check_batch(const copse__run_plan *plan, const json_t *root,
                              "its shards do not add up to its batch of %lld samples; "
                              "remove the file, and the run is planned anew",
                              (long long)batch);
+}
+
+/* One change of shards: {"step": 110, "shards": [96, 32]}, which add up as those of the plan do. */
+static copse_status parse_cut(copse__run_plan *plan, json_t *cut, uint64_t *last,
+                              bool *good, copse_error *err) {
+    json_t *step = json_object_get(cut, "step"), *shards = json_object_get(cut, "shards");
+    size_t *values, sum = 0, wanted = 0;
+    json_int_t at = json_integer_value(step);
+    *good = json_is_integer(step) && at >= 0 && json_array_size(shards) == plan->count &&
+            (plan->cuts.count == 0 || (uint64_t)at > *last);
+    if (!*good)
+        return COPSE_OK;
+    *last = (uint64_t)at;
+    copse_status status = copse__calloc(&values, plan->count, sizeof *values, err);
+    for (size_t r = 0; r < plan->count && status == COPSE_OK; r++) {
+        json_int_t value = json_integer_value(json_array_get(shards, r));
+        *good = *good && value >= 0 && copse__add_size(sum, (size_t)value, &sum);
+        values[r] = (size_t)value;
+        wanted += plan->shards[r];
+    }
+    *good = *good && sum == wanted;
+    if (status == COPSE_OK)
+        status = copse__cuts_add(&plan->cuts, plan->count, *last, values, err);
+    free(values);
+    return status;
+}
+
+static copse_status parse_cuts(copse__run_plan *plan, json_t *root, const char *path,
+                               copse_error *err) {
+    json_t *cuts = json_object_get(root, "cuts");
+    uint64_t last = 0;
+    for (size_t i = 0; i < json_array_size(cuts); i++) {
+        bool good;
+        copse_status status = parse_cut(plan, json_array_get(cuts, i), &last, &good, err);
+        if (status != COPSE_OK)
+            return status;
+        if (!good)
+            return copse__fail(
+                err, COPSE_FORMAT, 0, path,
+                "change %zu of its shards is damaged; remove the file, and "
+                "the run is planned anew",
+                i + 1);
+    }
+    return COPSE_OK;
 }
 
 static copse_status parse(copse__run_plan *plan, const char *path, const char *data,
@@ -134,6 +202,7 @@ static copse_status parse(copse__run_plan *plan, const char *path, const char *d
         plan->shards[r] = (size_t)json_integer_value(shard);
     }
     COPSE__TRY(check_batch(plan, root, path, err), out);
+    COPSE__TRY(parse_cuts(plan, root, path, err), out);
     plan->replicas = json_incref(replicas);
 out:
     json_decref(root);
@@ -167,6 +236,7 @@ void copse__run_plan_free(copse__run_plan *plan) {
         return;
     json_decref(plan->replicas);
     free(plan->shards);
+    copse__cuts_free(&plan->cuts);
     free(plan);
 }
 
@@ -185,7 +255,7 @@ void copse__run_plan_devices(const copse__run_plan *plan, copse__text *out) {
 
 const size_t *copse__run_plan_match(const copse__run_plan *plan,
                                     const copse__device_choice *choices,
-                                    size_t choice_count) {
+                                    size_t choice_count, uint64_t step) {
     if (plan->count != choice_count)
         return NULL;
     for (size_t r = 0; r < choice_count; r++) {
@@ -195,5 +265,13 @@ const size_t *copse__run_plan_match(const copse__run_plan *plan,
             !same_text(replica, "driver", choices[r].driver))
             return NULL;
     }
-    return plan->shards;
+    const size_t *shards = plan->shards;
+    for (size_t i = 0; i < plan->cuts.count; i++)
+        if (i == 0 || plan->cuts.steps[i] <= step)
+            shards = plan->cuts.shards + i * plan->count;
+    return shards;
+}
+
+const copse__cuts *copse__run_plan_cuts(const copse__run_plan *plan) {
+    return &plan->cuts;
 }

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "topo/select.h"
 #include "train/run_folder.h"
+#include "train/trainer.h"
 
 /* A run's plan.json: on which devices with which shards it ran. */
 typedef struct copse__run_plan copse__run_plan;
@@ -18,10 +19,12 @@ void copse__run_plan_free(copse__run_plan *plan);
 /* The recorded devices' labels, "0:0, 0:1". */
 void copse__run_plan_devices(const copse__run_plan *plan, copse__text *out);
 
-/* The recorded shards, by rank, where these are the recorded devices (label, name and driver, in
+/* The recorded shards of `step`, by rank, where these are the recorded devices (label, name and driver, in
  * order); else NULL. Borrowed. */
 const size_t *copse__run_plan_match(const copse__run_plan *plan,
                                     const copse__device_choice *choices,
-                                    size_t choice_count);
+                                    size_t choice_count, uint64_t step);
+/* When they were changed, of those devices. Borrowed. */
+const copse__cuts *copse__run_plan_cuts(const copse__run_plan *plan);
 
 #endif

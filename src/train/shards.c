@@ -50,27 +50,41 @@ copse_status copse__shards_set(copse__trainer *t, const double *weights,
     return status == COPSE_OK ? split_evaluation(t, err) : status;
 }
 
+copse_status copse__shards_take(copse__trainer *t, const size_t *shards,
+                                copse_error *err) {
+    memcpy(t->shards, shards, t->replica_count * sizeof *shards);
+    return split_evaluation(t, err);
+}
+
+static bool any_weight(const copse__trainer *t) {
+    for (size_t r = 0; r < t->replica_count; r++)
+        if (t->choices[r].weight > 0)
+            return true;
+    return false;
+}
+
+bool copse__shards_are_free(const copse__trainer *t) {
+    return t->training && t->replica_count > 1 && !any_weight(t) &&
+           t->config->devices.shards == COPSE__SHARDS_MEASURED;
+}
+
 copse_status copse__shards_begin(copse__trainer *t, const size_t *recorded, bool *measure,
                                  copse_error *err) {
     copse_status status;
-    size_t n = t->replica_count, weighted = 0;
+    size_t n = t->replica_count;
     double *weights = NULL;
     *measure = false;
     COPSE__TRY(copse__calloc(&t->shards, n, sizeof *t->shards, err), out);
     COPSE__TRY(copse__calloc(&t->eval_shards, n, sizeof *t->eval_shards, err), out);
     COPSE__TRY(copse__calloc(&weights, n, sizeof *weights, err), out);
-    for (size_t r = 0; r < n; r++) {
+    for (size_t r = 0; r < n; r++)
         weights[r] = t->choices[r].weight > 0 ? t->choices[r].weight : 1;
-        weighted += t->choices[r].weight > 0;
-    }
-    t->shards_are = weighted > 0 ? "by weight" : "equal";
+    t->shards_are = any_weight(t) ? "by weight" : "equal";
     if (recorded) {
         t->shards_are = "as recorded";
-        memcpy(t->shards, recorded, n * sizeof *t->shards);
-        COPSE__TRY(split_evaluation(t, err), out);
+        COPSE__TRY(copse__shards_take(t, recorded, err), out);
     } else {
-        *measure = t->training && n > 1 && weighted == 0 &&
-                   t->config->devices.shards == COPSE__SHARDS_MEASURED;
+        *measure = copse__shards_are_free(t);
         COPSE__TRY(copse__shards_set(t, weights, err), out);
     }
 out:

@@ -46,6 +46,9 @@ static void describe_step(copse__fit *f, bool ahead) {
     uint64_t step = t->position.step + (f->before != NULL);
     copse_scalars scalars = make_scalars(f, step);
     size_t unit = t->micro_shard;
+    bool timed =
+        t->times_steps || copse__drift_wants(t, f->now->rows, f->now->index,
+                                             copse_pipeline_batches(f->pipeline));
     t->attempt++;
     for (size_t r = 0; r < t->replica_count; r++) {
         copse__share share = copse__share_of(f->now, r);
@@ -65,7 +68,7 @@ static void describe_step(copse__fit *f, bool ahead) {
             .host_adds = host_adds(t),
             .hash = hash_is_due(t),
             .update = true,
-            .timed = t->times_steps,
+            .timed = timed,
             .ahead = ahead,
             .patience_ns = copse__trainer_active(t) > 1 ? t->stall_ns : 0,
             .failed_rank = SIZE_MAX,
@@ -251,6 +254,7 @@ static copse_status commit(copse__fit *f, const copse_batch *batch, copse_error 
     }
     t->position.score.skipped += score.skipped;
     f->epoch_samples += batch->rows;
+    copse__drift_add(t);
     count_step(t, batch);
     return report_step(f, batch, &score, err);
 }

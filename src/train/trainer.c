@@ -393,6 +393,12 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
     COPSE__TRY(new_augment(t, err), fail);
     COPSE__TRY(make_network(&t->network, config, sets, err), fail);
     COPSE__TRY(copse__shards_begin(t, options->shards, &measure, err), fail);
+    if (copse__shards_are_free(t) && t->micro_shard == 0)
+        COPSE__TRY(copse__drift_new(&t->drift, t->replica_count, err), fail);
+    for (size_t i = 0; options->cuts && i < options->cuts->count; i++)
+        COPSE__TRY(copse__cuts_add(&t->cuts, t->replica_count, options->cuts->steps[i],
+                                   options->cuts->shards + i * t->replica_count, err),
+                   fail);
     COPSE__TRY(copse__workers_new(&t->workers, t->replica_count, err), fail);
     COPSE__TRY(copse__workers_watch(t->workers, on_hang, t, err), fail);
     COPSE__TRY(prepare_all(t, options, measure, err), fail);
@@ -420,6 +426,8 @@ static void free_arrays(copse__trainer *t) {
     free(t->shards);
     free(t->eval_shards);
     free(t->speeds);
+    copse__cuts_free(&t->cuts);
+    copse__drift_free(t->drift);
     copse__rank_plan_free(t->ranks);
     free(t->engine_ranks);
     free(t->retired);

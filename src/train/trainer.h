@@ -54,8 +54,8 @@ typedef struct copse__epoch_report {
 /* Something that changes who computes. */
 typedef struct copse__trainer_event {
     const char *
-        what; /* "device_lost"; "resharded": shards are those of copse__trainer_shard now;
-                 "step_skipped" */
+        what; /* "device_lost"; "resharded", "replanned": shards are those of copse__trainer_shard
+                 now, after a loss or as speeds have changed; "step_skipped" */
     uint64_t step;      /* done so far */
     const char *device; /* its label; NULL: it is about none */
     const char *why;    /* NULL: no more is known */
@@ -83,6 +83,17 @@ typedef struct copse__trainer_hooks {
     void *user;
 } copse__trainer_hooks;
 
+/* Shards of full batches by rank, each from a step on, in order. All zero: they were never changed. */
+typedef struct copse__cuts {
+    uint64_t *steps;
+    size_t *shards; /* [cut][rank] */
+    size_t count, step_capacity, capacity;
+} copse__cuts;
+
+copse_status copse__cuts_add(copse__cuts *cuts, size_t replica_count, uint64_t step,
+                             const size_t *shards, copse_error *err);
+void copse__cuts_free(copse__cuts *cuts);
+
 typedef struct copse__trainer_options {
     const copse__device_choice *choices; /* in rank order */
     size_t choice_count;
@@ -95,6 +106,8 @@ typedef struct copse__trainer_options {
     bool plan_only; /* open the devices and plan, but allocate and build nothing */
     const size_t
         *shards; /* of a full batch, by rank (a recorded plan's); NULL: decided here */
+    const copse__cuts *cuts; /* where shards are a recorded plan's: what it did at
+                                which step, which is repeated; NULL: nothing */
     const char *const
         *providers; /* likewise: "op=provider", NULL-terminated; NULL: chosen */
     const copse__backend *backend;     /* of all devices; NULL: by each one's API */

@@ -28,10 +28,12 @@ struct copse__trainer {
     copse__replica *replicas;
     size_t lead; /* the first rank that takes part; SIZE_MAX: none is left */
 
-    const char *shards_are; /* "measured", "equal", … */
-    size_t *shards;         /* of a full training batch, by rank */
-    size_t *eval_shards;    /* of a full evaluation batch */
-    copse__speed *speeds;   /* as measured; NULL: they were not */
+    const char *shards_are;     /* "measured", "equal", … */
+    size_t *shards;             /* of a full training batch, by rank */
+    size_t *eval_shards;        /* of a full evaluation batch */
+    copse__speed *speeds;       /* as measured; NULL: they were not */
+    copse__cuts cuts;           /* in the whole run */
+    struct copse__drift *drift; /* NULL: shards are fixed */
     size_t batch, eval_batch;
     size_t micro_shard; /* rows (train.reproducible: devices); 0: none */
 
@@ -112,6 +114,11 @@ copse_status copse__shards_begin(copse__trainer *trainer, const size_t *recorded
  * evaluation batches with them. */
 copse_status copse__shards_set(copse__trainer *trainer, const double *weights,
                                copse_error *err);
+/* Just these, by rank. */
+copse_status copse__shards_take(copse__trainer *trainer, const size_t *shards,
+                                copse_error *err);
+/* Whether the shards are to follow the devices' speeds. */
+bool copse__shards_are_free(const copse__trainer *trainer);
 /* What a replica must be made for. */
 copse_status copse__shards_sizes(const copse__trainer *trainer, size_t rank,
                                  copse__sizes *out, copse_error *err);
@@ -122,6 +129,25 @@ copse_status copse__shards_sizes(const copse__trainer *trainer, size_t rank,
 copse_status copse__calibrate(copse__trainer *trainer, copse_error *err);
 /* Shards from the speeds of those that are not lost. */
 copse_status copse__shards_by_speed(copse__trainer *trainer, copse_error *err);
+
+/* ---- replan.c ---- */
+
+#define COPSE__DRIFT_SAMPLES 16 /* of an epoch, at most */
+
+/* Times of some steps. Shards fixed by the user, by `equal` or by micro-shards have none. */
+typedef struct copse__drift copse__drift;
+copse_status copse__drift_new(copse__drift **out, size_t replica_count, copse_error *err);
+void copse__drift_free(copse__drift *drift);
+void copse__drift_forget(copse__drift *drift);
+/* Whether a step of so many rows, the index-th of its epoch, is to be timed. */
+bool copse__drift_wants(const copse__trainer *trainer, size_t rows, uint64_t index,
+                        uint64_t batches);
+/* Takes the times of the step that was just made, where it was timed. */
+void copse__drift_add(copse__trainer *trainer);
+/* Between two epochs: sets other shards where a recorded plan did so at this step, or where steps have been
+ * at least 1.2 times as long as they need be in two judgements in a row. *changed: for them nobody is made
+ * yet. */
+copse_status copse__replan(copse__trainer *trainer, bool *changed, copse_error *err);
 
 /* ---- group.c ---- */
 
@@ -146,6 +172,9 @@ void copse__trainer_lose(copse__trainer *trainer, size_t rank, copse_status stat
 /* After a loss: stops (COPSE_DEVICE) where that is wanted or nobody is left, else cuts the batch anew
  * for those who are left. */
 copse_status copse__trainer_regroup(copse__trainer *trainer, copse_error *err);
+/* After the shards were set anew without a loss: everyone is made for them. A loss at it is told by
+ * regroup_due. */
+copse_status copse__trainer_recut(copse__trainer *trainer, copse_error *err);
 /* The workers' run, or one rank's, outside a step: where devices fail, they are given up. Their status
  * comes back all the same. */
 copse_status copse__trainer_ask_all(copse__trainer *trainer, copse__work_fn *fn,

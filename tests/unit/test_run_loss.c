@@ -64,7 +64,7 @@ static copse_status train(const char *policy, size_t replicas, uint64_t fault_af
                                       .training = true,
                                       .backend = &frail_backend,
                                       .hooks = &hooks};
-    options.shards = copse__run_shards(open_one, run.choices, replicas);
+    options.shards = copse__run_shards(open_one, run.choices, replicas, &options.cuts);
     ASSERT_OK(copse__trainer_open(&run.trainer, run.config, &run.sets, &options, &error));
     ASSERT_OK(copse__run_start(open_one, run.trainer, &error));
     copse_status status = copse__trainer_fit(run.trainer, &why);

@@ -96,7 +96,7 @@ static outcome train(const char *yaml, size_t replicas, uint64_t stop_after,
                                       .choice_count = replicas,
                                       .training = true,
                                       .hooks = &hooks};
-    options.shards = copse__run_shards(open_one, run.choices, replicas);
+    options.shards = copse__run_shards(open_one, run.choices, replicas, &options.cuts);
     ASSERT_OK(copse__trainer_open(&run.trainer, run.config, &run.sets, &options, &error));
     ASSERT_OK(copse__run_start(open_one, run.trainer, &error));
     made.status = copse__trainer_fit(run.trainer, &why);
