@@ -58,6 +58,8 @@ first=$(echo "$listed" | sed -n 's/^\([0-9]*:[0-9]*\).*/\1/p' | head -1)
 second=$(echo "$listed" | sed -n 's/^\([0-9]*:[0-9]*\).*/\1/p' | grep -v "^${first%%:*}:" | head -1)
 [ -n "$first" ] || { echo "skipped: no OpenCL device answers" >&2; exit 77; }
 [ -n "$second" ] || echo "skipped: no second OpenCL platform to mix with" >&2
+third=$(echo "$listed" | sed -n 's/^\([0-9]*:[0-9]*\).*/\1/p' | grep -v -e "^${first%%:*}:" -e "^${second%%:*}:" | head -1)
+[ -n "$third" ] || echo "skipped: no third OpenCL platform to mix with (Intel's CPU runtime would be one)" >&2
 
 compare() {
     name=$1 devices=$2
@@ -72,6 +74,7 @@ compare two "$first,$first"
 compare uneven "$first*3,$first*1,$first*1"
 compare with_host "$first*2,host*3"
 [ -z "$second" ] || compare mixed "$first*3,$second*1,host*1"
+[ -z "$third" ] || compare mixed_three "$first*3,$second*1,$third*2,host*1"
 
 run twice "$first*3,$first*1,$first*1"
 [ "$(hash_of uneven)" = "$(hash_of twice)" ] || { echo "FAILED: the same command twice gives other bits" >&2; failed=1; }
