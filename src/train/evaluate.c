@@ -163,7 +163,8 @@ static void advance(pass *p) {
 static void free_outputs(pass *p) {
     bool out = false;
     for (size_t r = 0; r < p->trainer->replica_count; r++)
-        out |= copse__workers_is_out(p->trainer->workers, r);
+        out |= copse__workers_is_out(p->trainer->workers, r) ||
+               copse__trainer_is_lost(p->trainer, r);
     if (!out)
         free(p->outputs);
 }

@@ -610,9 +610,9 @@ static bool outputs_are_finite(const walk *w, const copse__node *node,
         float *values = NULL;
         if (copse__calloc(&values, count, sizeof *values, NULL) != COPSE_OK)
             return true;
-        fine = copse__program_read_tensor(w->program, id, extents, values, NULL) !=
-                   COPSE_OK ||
-               is_finite(values, count);
+        if (copse__program_read_tensor(w->program, id, extents, values, NULL) != COPSE_OK)
+            return true; /* the device may still be at it: the memory stays */
+        fine = is_finite(values, count);
         free(values);
     }
     return fine;

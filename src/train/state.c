@@ -104,8 +104,9 @@ static copse_status transfer_new(transfer **out, copse__trainer *t, item at, boo
     return COPSE_OK;
 }
 
-static void transfer_free(transfer *x) {
-    bool out = false;
+/* A device that failed may still be at it: what it may write stays. */
+static void transfer_free(transfer *x, copse_status status) {
+    bool out = copse__is_loss(status);
     for (size_t r = 0; r < x->trainer->replica_count; r++)
         out |= copse__workers_is_out(x->trainer->workers, r);
     copse__trainer *t = x->trainer;
@@ -140,7 +141,7 @@ static copse_status read_from_lead(copse__trainer *t, item at, float *values,
         if (status == COPSE_OK)
             memcpy(values, x->values,
                    copse__tensor_elements(at.tensor, NULL) * sizeof(float));
-        transfer_free(x);
+        transfer_free(x, status);
         if (status == COPSE_OK || t->lead == rank)
             return status;
     }
@@ -173,7 +174,7 @@ copse_status copse__trainer_state_write(copse__trainer *t, size_t index,
     if (status != COPSE_OK)
         return status;
     status = copse__workers_run(t->workers, transfer_one, x, NULL, err);
-    transfer_free(x);
+    transfer_free(x, status);
     return status;
 }
 
@@ -185,7 +186,7 @@ static copse_status wake_item(copse__trainer *t, size_t rank, item at, copse_err
     status = read_from_lead(t, at, x->values, err);
     if (status == COPSE_OK)
         status = copse__workers_run_on(t->workers, rank, transfer_one, x, err);
-    transfer_free(x);
+    transfer_free(x, status);
     return status;
 }
 
