@@ -80,7 +80,12 @@ END_TEST
 
 START_TEST(test_allreduce_of_a_mebi_and_one_elements) {
     const size_t elements[] = {(1 << 20) + 1};
-    for (size_t trial = 0; trial < 2 * RANKS_MAX; trial++) {
+#ifdef __SANITIZE_THREAD__ /* some of them show as much about threads */
+    const size_t next = 7;
+#else
+    const size_t next = 1;
+#endif
+    for (size_t trial = 0; trial < 2 * RANKS_MAX; trial += next) {
         ranks all;
         open_typed(&all, dtypes[trial % 2], 1 + trial / 2, elements, 1,
                    (mix)(trial / 2 % 3), 0, 0);

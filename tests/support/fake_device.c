@@ -9,7 +9,13 @@
 
 #include "base/error.h"
 
+/* What a device made and still has: freed with it, as a lost one's objects are with its driver. */
+typedef struct made {
+    struct made *next, **at;
+} made;
+
 struct copse__fence {
+    made made; /* first */
     copse__device *device;
     int references; /* the holder and the command */
     bool done;
@@ -36,6 +42,7 @@ struct copse__device {
     pthread_mutex_t lock;
     pthread_cond_t change;
     lane queues[COPSE__QUEUE_COUNT];
+    made *fences, *buffers;
     bool quit, released, struck, forbidden;
     bool armed;
     fake_call fault_call;
@@ -47,6 +54,7 @@ struct copse__device {
 };
 
 struct copse__buffer {
+    made made; /* first */
     copse__device *device;
     copse__memory memory;
     size_t bytes;
@@ -57,6 +65,20 @@ static void *check_alloc(void *memory) {
     if (memory == NULL)
         abort();
     return memory;
+}
+
+/* With the device's lock held. */
+static void enlist(made **list, made *one) {
+    *one = (made){.next = *list, .at = list};
+    if (*list != NULL)
+        (*list)->at = &one->next;
+    *list = one;
+}
+
+static void delist(made *one) {
+    *one->at = one->next;
+    if (one->next != NULL)
+        one->next->at = one->at;
 }
 
 static void sleep_ns(uint64_t ns) {
@@ -105,6 +127,7 @@ static copse_status enter_queue(copse__device *device, copse__queue queue, int c
 
 static void drop_fence(copse__device *device, copse__fence *fence) {
     if (fence != NULL && --fence->references == 0) {
+        delist(&fence->made);
         free(fence);
         device->live--;
     }
@@ -150,7 +173,8 @@ static void *run_queue(void *user) {
 
 static copse__fence *new_fence(copse__device *device, int references) {
     copse__fence *fence = check_alloc(calloc(1, sizeof *fence));
-    *fence = (copse__fence){device, references, false};
+    *fence = (copse__fence){.device = device, .references = references};
+    enlist(&device->fences, &fence->made);
     device->live++;
     return fence;
 }
@@ -185,9 +209,10 @@ static copse_status fake_buffer_new(copse__buffer **out, copse__device *device,
         return copse__fail(err, COPSE_DEVICE_MEMORY, 0, device->base.choice.label,
                            "the fake device allows less in one buffer");
     copse__buffer *buffer = check_alloc(calloc(1, sizeof *buffer));
-    *buffer = (copse__buffer){device, memory, bytes, NULL};
+    *buffer = (copse__buffer){.device = device, .memory = memory, .bytes = bytes};
     buffer->data = check_alloc(aligned_alloc(4096, (bytes + 4095) / 4096 * 4096 + 4096));
     pthread_mutex_lock(&device->lock);
+    enlist(&device->buffers, &buffer->made);
     device->live++;
     device->staging_bytes += memory == COPSE__MEMORY_STAGING ? bytes : 0;
     pthread_mutex_unlock(&device->lock);
@@ -200,6 +225,7 @@ static void fake_buffer_free(copse__buffer *buffer) {
         return;
     (void)enter(buffer->device, -1, NULL);
     pthread_mutex_lock(&buffer->device->lock);
+    delist(&buffer->made);
     buffer->device->live--;
     if (buffer->memory == COPSE__MEMORY_STAGING)
         buffer->device->staging_bytes -= buffer->bytes;
@@ -402,6 +428,17 @@ void fake_device_free(copse__device *device) {
     pthread_mutex_unlock(&device->lock);
     for (size_t q = 0; q < COPSE__QUEUE_COUNT; q++)
         pthread_join(device->queues[q].thread, NULL);
+    while (device->fences != NULL) {
+        made *one = device->fences;
+        delist(one);
+        free(one);
+    }
+    while (device->buffers != NULL) {
+        made *one = device->buffers;
+        delist(one);
+        free(((copse__buffer *)(void *)one)->data);
+        free(one);
+    }
     pthread_mutex_destroy(&device->lock);
     pthread_cond_destroy(&device->change);
     free(device);

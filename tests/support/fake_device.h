@@ -27,7 +27,7 @@ typedef enum fake_action {
 
 /* label "fake:INDEX". unified: caps.unified, so that AUTO maps. */
 copse__device *fake_device_new(size_t index, bool unified);
-/* Releases hung calls, runs the queues empty and frees everything but live buffers. */
+/* Releases hung calls, runs the queues empty and frees everything, also what was not given back. */
 void fake_device_free(copse__device *device);
 
 /* The nth call (from 1) of this kind from now on; writes and flushes of the compute queue, the
