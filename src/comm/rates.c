@@ -168,7 +168,14 @@ out:
     return status;
 }
 
-static void close_link(link_probe *probe) {
+/* After a failure some commands may still run: their memory is freed when they are done, and where
+ * even that fails the device is lost and keeps it. */
+static void close_link(link_probe *probe, copse_status status) {
+    const copse__backend *backend = probe->backend;
+    if (status != COPSE_OK &&
+        (backend->finish(probe->device, COPSE__QUEUE_DOWNLOAD, NULL) != COPSE_OK ||
+         backend->finish(probe->device, COPSE__QUEUE_UPLOAD, NULL) != COPSE_OK))
+        return;
     probe->backend->buffer_free(probe->memory);
     probe->backend->buffer_free(probe->slots);
 }
@@ -204,7 +211,7 @@ static copse_status rate_copy(double *out, copse__device *device, size_t bytes,
                 device, down ? COPSE__QUEUE_DOWNLOAD : COPSE__QUEUE_UPLOAD, err);
         *out = best_rate((double)bytes, begin, copse__now_ns(), *out);
     }
-    close_link(&probe);
+    close_link(&probe, status);
     return status;
 }
 
@@ -236,6 +243,6 @@ copse_status copse__measure_path(copse__stage_path *out, copse__device *device,
         *out = COPSE__PATH_MAPPED;
 out:
     if (probe.backend != NULL)
-        close_link(&probe);
+        close_link(&probe, status);
     return status;
 }

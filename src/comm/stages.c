@@ -26,6 +26,12 @@ struct copse__stages {
     char *chunks; /* one a rank: what is summed */
 };
 
+/* Waits for what a failure left behind. False: the device is lost and keeps its slots. */
+static bool is_idle(const stage_rank *rank) {
+    return rank->backend->finish(rank->device, COPSE__QUEUE_DOWNLOAD, NULL) == COPSE_OK &&
+           rank->backend->finish(rank->device, COPSE__QUEUE_UPLOAD, NULL) == COPSE_OK;
+}
+
 copse_status copse__stages_open(copse__stages **out, copse__device *const *devices,
                                 copse__buffer *const *buffers,
                                 const copse__stage_path *paths, size_t ranks,
@@ -72,7 +78,7 @@ void copse__stages_close(copse__stages *stages) {
     if (stages == NULL)
         return;
     for (size_t r = 0; r < stages->ranks; r++)
-        if (stages->rank[r].slots != NULL)
+        if (stages->rank[r].slots != NULL && is_idle(&stages->rank[r]))
             stages->rank[r].backend->buffer_free(stages->rank[r].slots);
     free(stages->chunks);
     free(stages);
