@@ -351,8 +351,10 @@ copse_status copse__fit_step(copse__fit *f, bool *stands, copse_error *err) {
     if (!f->next)
         status = copse__fit_next(f, &f->next, err);
     f->step_wait_ns = copse__now_ns() - begun;
-    if (status != COPSE_OK)
+    if (status != COPSE_OK) { /* the step that is still under way is made all the same */
+        (void)!copse__fit_land(f, NULL);
         return status;
+    }
     bool rests = is_looked_at(f, t->position.step + (f->before != NULL) + 1);
     bool ahead = may_run_ahead(f);
     if (!ahead)
