@@ -157,20 +157,6 @@ static copse_status name_nonfinite(copse__fit *f, double loss, copse_error *err)
                        t->position.step + 1, t->steps[t->lead].nonfinite, loss);
 }
 
-static copse_status compare_hashes(const copse__trainer *t, copse_error *err) {
-    const copse__step *first = &t->steps[t->lead];
-    for (size_t r = 0; r < t->replica_count; r++)
-        if (copse__takes_part(t, r) && t->steps[r].weights_hash != first->weights_hash)
-            return copse__fail(
-                err, COPSE_DRIFT, 0, t->choices[r].label,
-                "after step %" PRIu64 " its parameters differ from those of %s (hash "
-                "%016" PRIx64 " and %016" PRIx64
-                "); leave the device out with --devices and run `copse selftest`",
-                t->position.step + 1, t->choices[t->lead].label, t->steps[r].weights_hash,
-                first->weights_hash);
-    return COPSE_OK;
-}
-
 static copse_status check_step(copse__fit *f, const copse__score *score,
                                copse_error *err) {
     copse__trainer *t = f->trainer;
@@ -182,7 +168,7 @@ static copse_status check_step(copse__fit *f, const copse__score *score,
             return COPSE_OK;
         return name_nonfinite(f, loss, err);
     }
-    return first->hash ? compare_hashes(t, err) : COPSE_OK;
+    return first->hash ? copse__hashes_compare(t, t->position.step + 1, err) : COPSE_OK;
 }
 
 static copse_status report_step(copse__fit *f, const copse_batch *batch,

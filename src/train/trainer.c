@@ -14,72 +14,6 @@
 #include "train/augment.h"
 #include "train/trainer_private.h"
 
-/* ---- The network ----------------------------------------------------------------------- */
-
-/* Whether training makes probabilities of classes. */
-static bool mixes(const copse__config *config) {
-    const copse__config_data *data = &config->data;
-    return data->augment_count > 0 &&
-           strcmp(data->augment[data->augment_count - 1].kind,
-                  copse_augment_name(COPSE_AUGMENT_MIXUP)) == 0;
-}
-
-/* The graph's options that follow from the data. */
-static copse_status make_network(copse__network *out, const copse__config *config,
-                                 const copse__datasets *sets, copse_error *err) {
-    copse_dataset *set = sets->train  ? sets->train
-                         : sets->test ? sets->test
-                                      : sets->validation;
-    copse_data_spec features;
-    const copse_data_spec *labels = copse_dataset_get_labels(set);
-    copse_status status =
-        copse__config_augmented(&features, config, copse_dataset_get_features(set), err);
-    if (status != COPSE_OK)
-        return status;
-    *out = (copse__network){.layers = config->layers, .layer_count = config->layer_count};
-    copse__model_options *o = &out->options;
-    o->sample_rank = features.rank;
-    memcpy(o->sample_shape, features.shape, sizeof o->sample_shape);
-    o->sample_dtype = features.dtype;
-    o->scale = (float)config->data.scale;
-    o->offset = (float)config->data.offset;
-    o->loss = labels ? config->train.loss : COPSE__LOSS_NONE;
-    o->from_logits = config->train.from_logits;
-    o->class_count = sets->classes;
-    if (labels && o->loss == COPSE__LOSS_MEAN_SQUARED_ERROR) {
-        if (labels->dtype != COPSE_F32)
-            return copse__fail(
-                err, COPSE_CONFIG, 0, config->path,
-                "mean_squared_error needs float targets, but the labels are "
-                "%s; use sparse_categorical_crossentropy",
-                copse_dtype_name(labels->dtype));
-        o->target_rank = labels->rank;
-        memcpy(o->target_shape, labels->shape, sizeof o->target_shape);
-    } else if (labels && labels->dtype != COPSE_I32) {
-        return copse__fail(err, COPSE_CONFIG, 0, config->path,
-                           "sparse_categorical_crossentropy needs class labels, but the "
-                           "labels are %s; use mean_squared_error",
-                           copse_dtype_name(labels->dtype));
-    }
-    o->soft_labels =
-        o->loss == COPSE__LOSS_SPARSE_CATEGORICAL_CROSSENTROPY && mixes(config);
-    return COPSE_OK;
-}
-
-copse_status copse__trainer_build_graph(copse__graph **out, const copse__config *config,
-                                        const copse__datasets *sets, size_t max_batch,
-                                        bool training, copse_error *err) {
-    *out = NULL;
-    copse__network network;
-    copse_status status = make_network(&network, config, sets, err);
-    if (status != COPSE_OK)
-        return status;
-    network.options.max_batch = max_batch;
-    network.options.training = training;
-    return copse__model_build(out, network.layers, network.layer_count, &network.options,
-                              err);
-}
-
 /* ---- Opening --------------------------------------------------------------------------- */
 
 void copse__trainer_tell(const copse__trainer *t, const char *what) {
@@ -391,7 +325,7 @@ copse_status copse__trainer_open(copse__trainer **out, const copse__config *conf
     COPSE__TRY(new_arrays(t, err), fail);
     memcpy(t->choices, options->choices, t->replica_count * sizeof *t->choices);
     COPSE__TRY(new_augment(t, err), fail);
-    COPSE__TRY(make_network(&t->network, config, sets, err), fail);
+    COPSE__TRY(copse__network_make(&t->network, config, sets, err), fail);
     COPSE__TRY(copse__shards_begin(t, options->shards, &measure, err), fail);
     if (copse__shards_are_free(t) && t->micro_shard == 0)
         COPSE__TRY(copse__drift_new(&t->drift, t->replica_count, err), fail);
@@ -583,43 +517,4 @@ static copse_status finish_one(size_t rank, void *user, copse_error *err) {
 
 void copse__trainer_finish_queues(copse__trainer *t) {
     (void)!copse__trainer_ask_all(t, finish_one, t, NULL);
-}
-
-static copse_status hash_one(size_t rank, void *user, copse_error *err) {
-    copse__trainer *t = user;
-    t->replicas[rank].stage = "while its weights were hashed";
-    return copse__updater_hash(t->replicas[rank].updater, &t->steps[rank].weights_hash,
-                               err);
-}
-
-static copse_status compare_hashes(const copse__trainer *t, copse_error *err) {
-    uint64_t first = t->steps[t->lead].weights_hash;
-    for (size_t r = 0; r < t->replica_count; r++)
-        if (copse__takes_part(t, r) && t->steps[r].weights_hash != first)
-            return copse__fail(err, COPSE_DRIFT, 0, t->choices[r].label,
-                               "after step %" PRIu64
-                               " its parameters differ from those of %s (hash %016" PRIx64
-                               " and %016" PRIx64
-                               "); leave the device out with --devices and run `copse "
-                               "selftest`",
-                               t->position.step, t->choices[t->lead].label,
-                               t->steps[r].weights_hash, first);
-    return COPSE_OK;
-}
-
-copse_status copse__trainer_hash(copse__trainer *t, uint64_t *hash, copse_error *err) {
-    *hash = 0;
-    size_t before;
-    copse_status status;
-    do { /* again without those that failed at it */
-        before = copse__trainer_active(t);
-        if (before == 0)
-            return copse__fail(err, COPSE_DEVICE, 0, NULL, "no device is left");
-        status = copse__trainer_ask_all(t, hash_one, t, err);
-    } while (copse__is_loss(status) && copse__trainer_active(t) < before);
-    if (status == COPSE_OK)
-        status = compare_hashes(t, err);
-    if (status == COPSE_OK)
-        *hash = t->steps[t->lead].weights_hash;
-    return status;
 }

@@ -77,6 +77,17 @@ static inline bool copse__takes_part(const copse__trainer *t, size_t rank) {
     return !atomic_load(&t->replicas[rank].lost) && !t->replicas[rank].resting;
 }
 
+/* network.c: the layers, and the model's options that follow from the data. */
+COPSE_CHECKED copse_status copse__network_make(copse__network *out,
+                                               const copse__config *config,
+                                               const copse__datasets *sets,
+                                               copse_error *err);
+
+/* hashes.c: COPSE_DRIFT, naming the first that differs, where the hashes that the replicas computed of their
+ * parameters after `step` steps are not equal. */
+COPSE_CHECKED copse_status copse__hashes_compare(const copse__trainer *trainer,
+                                                 uint64_t step, copse_error *err);
+
 /* What class labels must stay below: the network's outputs. 0 where labels are no classes. */
 size_t copse__trainer_label_bound(const copse__trainer *trainer);
 /* The network's outputs, where labels are classes; else 0. */
