@@ -15,7 +15,7 @@ files() {
 }
 
 # The rooms that a room may include, besides itself, base and the public headers
-# (docs/architecture.md, section 2); single headers by their path.
+# (docs/architecture.md, Rooms); single headers by their path.
 may_include() {
     case $1 in
     topo) echo "comm/tree.h" ;;

@@ -323,7 +323,8 @@ typedef enum copse_shuffle {
                           * is drawn from the window: sorted data stays poorly mixed */
 } copse_shuffle;
 
-/* kind, name in a configuration. What follows stands in copse_augment. */
+/* kind, name in messages (a configuration writes both flips as random_flip). What follows stands in
+ * copse_augment. */
 #define COPSE_AUGMENT_MAP(X)                                                             \
     X(COPSE_AUGMENT_FLIP_HORIZONTAL, "random_flip_horizontal")                           \
     X(COPSE_AUGMENT_FLIP_VERTICAL, "random_flip_vertical")                               \

@@ -21,7 +21,8 @@ typedef struct copse_device copse_device;
 typedef struct copse_device_set copse_device_set;
 
 /* Opens what a selector names, as `copse train --devices` does: "all", "gpu", "0:0",
- * "cpu/2" (two halves), "vendor=amd,host", …; NULL: every usable GPU, else the CPU. Looks at
+ * "cpu/2" (two halves), "vendor=amd,host", …; NULL: every usable GPU and accelerator, else the CPU, else the host
+ * backend. Looks at
  * the machine first, with drivers asked in a child process, so that a broken one is left
  * out: make no OpenCL call of your own before. COPSE_INVALID where the selector names what
  * is not there, COPSE_NODEVICE where nothing usable matches. */

@@ -47,7 +47,7 @@ typedef struct copse__rank_plan {
 } copse__rank_plan;
 
 /* What a run over these choices (as copse__select_devices sorted them) does with sums of
- * gradient_bytes, after the measurements in topo. The model is section 6 of the architecture:
+ * gradient_bytes, after the measurements in topo. The model (docs/architecture.md, The all-reduce and its limit):
  * T_link = max(S/down, S/up, 2S/duplex) of the slowest copied rank, T_mem = (3n+g)S/M with
  * g = n contexts over the copied ranks plus 2nS/M over the mapped ones, T_cpu = nS/R; one
  * rank sums nothing. choices are copied. */

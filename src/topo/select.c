@@ -208,7 +208,8 @@ static bool matches(const copse__topo *topo, const term *t, const copse__handle 
     case TERM_VENDOR:
         return !strcasecmp(handle->tag, t->text);
     case TERM_PLATFORM:
-        return strcasestr(topo->platforms[handle->platform].name, t->text) != NULL;
+        return strcasestr(topo->platforms[handle->platform].name, t->text) != NULL ||
+               strcasestr(topo->platforms[handle->platform].version, t->text) != NULL;
     case TERM_NAME:
         return strcasestr(handle->name, t->text) != NULL;
     case TERM_HOST:

@@ -25,7 +25,7 @@ typedef struct copse__device_choice {
 
 /* Resolves a `--devices` selector: comma-separated terms, each one of
  *   all | gpu | cpu | accelerator | host | [opencl:]P:D | pci:0000:03:00.0 |
- *   vendor=TAG | platform~=TEXT | name~=TEXT      (~= ignores case)
+ *   vendor=TAG | platform~=TEXT | name~=TEXT      (~= ignores case; a platform's name or version)
  * and optionally `/N` (N equal sub-devices) and `*W` (weight of each part).
  * NULL or "": every usable GPU and accelerator; where there is none, every CPU device of
  * the preferred CPU platform; else `host`.

@@ -112,6 +112,10 @@ START_TEST(test_select_default_without_gpu_takes_the_cpu_runtime) {
     ck_assert_str_eq(labels(NULL), "1:0 1:1");
     ck_assert_str_eq(labels("cpu"), "1:0 1:1");
     ck_assert_str_eq(labels("platform~=RUSTICL"), "0:0");
+    snprintf(machine->platforms[1].name, sizeof machine->platforms[1].name, "Portable");
+    snprintf(machine->platforms[1].version, sizeof machine->platforms[1].version,
+             "OpenCL 3.0 PoCL 3.1");
+    ck_assert_str_eq(labels("platform~=pocl"), "1:0 1:1");
     one->compiler = two->compiler = 0;
     ck_assert_str_eq(labels(NULL), "0:0");
     soft->available = 0;

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Trains the same networks with copse and with its peers, in turns, and prints the table for docs/performance.md.
 #
-#   python3 -m venv /tmp/peers && /tmp/peers/bin/pip install numpy torch tensorflow-cpu jax tinygrad
-#   tools/bench/compare.sh [-c build/copse] [-p /tmp/peers/bin/python] [-r ROUNDS] [-s SECONDS] [-n "NET:BATCH ..."] [PEER...]
+#   python3 -m venv peers && peers/bin/pip install numpy torch tensorflow-cpu jax tinygrad
+#   tools/bench/compare.sh [-c build/copse] [-p peers/bin/python] [-r ROUNDS] [-s SECONDS] [-n "NET:BATCH ..."] [PEER...]
 #
 # PEERS: pytorch, pytorch-compiled, tensorflow, tensorflow-xla, jax, tinygrad (default: all but the compiled
 # ones, which take minutes to start). A peer that is not installed or fails is named and left out. JSON lines go to
