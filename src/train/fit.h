@@ -17,6 +17,7 @@ typedef struct copse__fit {
     uint64_t epoch_samples;
     uint64_t epoch_start_ns, step_start_ns;
     uint64_t step_wait_ns;     /* for data, in the step of the moment */
+    uint64_t before_wait_ns;   /* in the one before, which is still under way */
     uint64_t waited_ns;        /* for data, in this epoch, on pipelines that are closed */
     uint64_t waited_before_ns; /* on the open one, until this epoch */
     uint64_t given_skipped;    /* samples left out of the batches that it has given */

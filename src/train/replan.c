@@ -179,14 +179,15 @@ copse_status copse__replan(copse__trainer *t, bool *changed, copse_error *err) {
     size_t *before = NULL;
     bool later, due = false;
     *changed = false;
-    if (!t->drift || t->regroup_due || copse__trainer_active(t) < 2)
+    if (t->regroup_due || copse__trainer_active(t) < 2)
         return COPSE_OK;
     const size_t *recorded = recorded_cut(t, &later);
     if (recorded) {
+        copse__drift_forget(t->drift);
         *changed = true;
         return copse__shards_take(t, recorded, err);
     }
-    if (later) {
+    if (later || !t->drift) {
         copse__drift_forget(t->drift);
         return COPSE_OK;
     }

@@ -143,9 +143,10 @@ copse_status copse__run_save(copse__run *run, copse_error *err) {
     copse__checkpoint *copy = copse__saver_begin(run->saver);
     copse__run_check_saved(run);
     copy->log_bytes = 0;
-    copse_status status = copse__jsonl_sync(run->log, &copy->log_bytes, err);
+    copse_error why = {0};
+    copse_status status = copse__jsonl_sync(run->log, &copy->log_bytes, &why);
     if (status != COPSE_OK)
-        copse__log(COPSE_LOG_WARN, "%s: %s", err->place, err->text);
+        copse__log(COPSE_LOG_WARN, "%s: %s", why.place, why.text);
     for (size_t i = 0; i < copse__trainer_state_count(run->trainer); i++) {
         status = copse__trainer_state_read(run->trainer, i,
                                            copse__saver_memory(run->saver, i), err);

@@ -215,6 +215,19 @@ static void count_step(copse__trainer *t, const copse_batch *batch) {
     t->position.batch = batch->index + 1;
 }
 
+/* Adds a step to the epoch's. One that was left out may have a loss that is not finite. */
+static void add_score(copse__fit *f, const copse_batch *batch,
+                      const copse__score *score) {
+    copse__score *sum = &f->trainer->position.score;
+    if (isfinite(score->loss_sum)) {
+        sum->loss_sum += score->loss_sum;
+        sum->hits += score->hits;
+        sum->samples += score->samples;
+    }
+    sum->skipped += score->skipped;
+    f->epoch_samples += batch->rows;
+}
+
 /* Metrics, moving statistics and position change together with the weights. */
 static copse_status commit(copse__fit *f, const copse_batch *batch, copse_error *err) {
     copse__trainer *t = f->trainer;
@@ -233,13 +246,7 @@ static copse_status commit(copse__fit *f, const copse_batch *batch, copse_error 
         count_step(t, batch);
     if (status != COPSE_OK)
         return status;
-    if (!skipped || isfinite(score.loss_sum)) {
-        t->position.score.loss_sum += score.loss_sum;
-        t->position.score.hits += score.hits;
-        t->position.score.samples += score.samples;
-    }
-    t->position.score.skipped += score.skipped;
-    f->epoch_samples += batch->rows;
+    add_score(f, batch, &score);
     copse__drift_add(t);
     count_step(t, batch);
     return report_step(f, batch, &score, err);
@@ -276,20 +283,27 @@ static copse_status finish(copse__trainer *t, const copse__step *step, copse_err
 /* A step that was enqueued behind one that failed stands where it has changed the weights. */
 static void finish_unseen(copse__fit *f, const copse__step *step) {
     copse__trainer *t = f->trainer;
-    if (finish(t, step, NULL) == COPSE_OK && t->steps[t->lead].nonfinite == 0 &&
-        copse__trainer_move_statistics(t, NULL) == COPSE_OK)
-        count_step(t, f->now);
+    copse__score score = {.skipped = f->now->skipped};
+    if (finish(t, step, NULL) != COPSE_OK || t->steps[t->lead].nonfinite > 0 ||
+        copse__trainer_move_statistics(t, NULL) != COPSE_OK)
+        return;
+    copse__score_add(&score, &t->replicas[t->lead]);
+    add_score(f, f->now, &score);
+    count_step(t, f->now);
 }
 
 copse_status copse__fit_land(copse__fit *f, copse_error *err) {
     copse__trainer *t = f->trainer;
     const copse_batch *batch = f->before;
-    if (!batch)
+    if (!batch || t->lead == SIZE_MAX)
         return COPSE_OK;
+    uint64_t wait_ns = f->step_wait_ns;
     f->before = NULL;
+    f->step_wait_ns = f->before_wait_ns;
     copse_status status = finish(t, &f->before_step, err);
     if (status == COPSE_OK)
         status = commit(f, batch, err);
+    f->step_wait_ns = wait_ns;
     copse_pipeline_release(f->pipeline, batch);
     return status;
 }
@@ -302,7 +316,8 @@ static copse_status land_before(copse__fit *f, copse_error *err) {
     if (status == COPSE_OK) {
         f->before = f->now;
         f->before_step = step;
-    } else if (!copse__is_loss(status)) {
+        f->before_wait_ns = f->step_wait_ns;
+    } else if (t->lead != SIZE_MAX && t->statuses[t->lead] == COPSE_OK) {
         finish_unseen(f, &step);
     }
     return status;
@@ -312,6 +327,8 @@ static copse_status attempt_ahead(copse__fit *f, bool rests, copse_error *err) {
     copse_status status = attempt(f, err);
     if (status == COPSE_OK)
         status = land_before(f, err);
+    else if (!copse__is_loss(status)) /* the one before has nothing to do with it */
+        (void)!copse__fit_land(f, NULL);
     return status == COPSE_OK && rests ? copse__fit_land(f, err) : status;
 }
 
@@ -338,8 +355,13 @@ copse_status copse__fit_step(copse__fit *f, bool *stands, copse_error *err) {
         status = copse__fit_next(f, &f->next, err);
     f->step_wait_ns = copse__now_ns() - begun;
     if (status != COPSE_OK) { /* the step that is still under way is made all the same */
-        (void)!copse__fit_land(f, NULL);
-        return status;
+        copse_error why = {0};
+        copse_status landed = copse__fit_land(f, &why);
+        if (landed == COPSE_OK)
+            return status;
+        if (err) /* its failure came first */
+            *err = why;
+        return recover(t, landed, stands, err);
     }
     bool rests = is_looked_at(f, t->position.step + (f->before != NULL) + 1);
     bool ahead = may_run_ahead(f);

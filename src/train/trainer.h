@@ -160,7 +160,8 @@ void copse__trainer_stop(copse__trainer *trainer);
 void copse__trainer_finish(copse__trainer *trainer);
 
 /* The learning rate of optimizer step `step` (the first is 0): the configuration's, or the one that was
- * set (negative: the configuration's again). Every replica's next step has it. */
+ * set (negative: the configuration's again). Set from on_epoch, or from on_step of a step for which needs_state
+ * said yes: elsewhere one more step may be under way with the old rate. */
 double copse__trainer_rate(const copse__trainer *trainer, uint64_t step);
 void copse__trainer_set_rate(copse__trainer *trainer, double rate);
 

@@ -256,7 +256,7 @@ START_TEST(test_shards_follow_speeds_that_drift) {
     ck_assert_uint_ge(cuts->steps[1], 20);
     check_plan(&run);
     test_run_open(&again, LONG, LONG_STEPS / 6 * 120, 2, NULL);
-    again.choices[0].weight = again.choices[1].weight = 0;
+    again.choices[0].weight = again.choices[1].weight = 1; /* nothing is decided anew */
     frail_slow_down(0, 0, 0);
     frail_slow_down(1, 0, 0);
     copse__trainer_hooks hooks = test_run_hooks(&again);
