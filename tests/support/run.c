@@ -16,8 +16,9 @@ static copse_error error;
 
 static copse_status read_sample(void *user, size_t index, void *features, void *labels,
                                 copse_error *err) {
-    (void)user;
-    (void)err;
+    const test_run *run = user;
+    if (run && run->lost_from > 0 && index >= run->lost_from)
+        return copse__fail(err, COPSE_IO, 0, "bands", "sample %zu is lost", index);
     unsigned char *pixels = features;
     int32_t label = (int32_t)(index % CLASSES);
     for (size_t i = 0; i < SIDE * SIDE; i++) {
@@ -29,9 +30,10 @@ static copse_status read_sample(void *user, size_t index, void *features, void *
     return COPSE_OK;
 }
 
-static copse_dataset *make_set(size_t samples) {
+static copse_dataset *make_set(size_t samples, test_run *run) {
     copse_data_callbacks callbacks = {
         .read = read_sample,
+        .user = run,
         .name = "bands",
         .count = samples,
         .features = {.dtype = COPSE_U8, .rank = 3, .shape = {SIDE, SIDE, 1}},
@@ -54,8 +56,8 @@ void test_run_open(test_run *run, const char *yaml, size_t samples, size_t repli
                           yaml);
     ASSERT_OK(copse__config_parse(&run->config, text, (size_t)length, "test.yaml", NULL,
                                   0, &error));
-    run->sets.train = make_set(samples);
-    run->sets.test = make_set(samples / 2 + 1);
+    run->sets.train = make_set(samples, run);
+    run->sets.test = make_set(samples / 2 + 1, NULL);
     run->sets.classes = CLASSES;
     for (size_t r = 0; r < replicas; r++) {
         run->choices[r] = (copse__device_choice){.api = COPSE__API_HOST,

@@ -11,6 +11,8 @@ typedef struct test_run {
     copse__datasets sets;
     copse__device_choice choices[8];
     size_t replicas;
+    size_t
+        lost_from; /* samples of the training set from here on cannot be read; 0: all can */
     size_t shards[8]; /* all 0: decided by weights */
     double *losses;   /* of each step so far */
     size_t loss_count, loss_capacity;

@@ -260,6 +260,52 @@ START_TEST(test_fit_ahead_not_finite_ends_where_waiting_does) {
 }
 END_TEST
 
+/* The batch behind a step that is under way cannot be read, and then that step turns out not to be finite: what
+ * came first is told, and nothing of it stays. Of a step that is finite the weights do. */
+START_TEST(test_fit_ahead_tells_of_the_step_before_lost_data) {
+    static const char yaml[] =
+        "model: [flatten, {dense: {units: 8, activation: relu, name: first}},\n"
+        "        {dense: {units: 4}}]\n"
+        "train: {loss: sparse_categorical_crossentropy,\n"
+        "  optimizer: {sgd: {learning_rate: 1.0e+30}}, batch: 10, epochs: 9}\n";
+    test_run runs[2];
+    copse_error errors[2] = {0};
+    uint64_t fails = 0;
+    for (size_t i = 0; i < 2; i++) {
+        test_run_open(&runs[i], yaml, 50, 1, NULL);
+        runs[i].config->data.shuffle = COPSE_SHUFFLE_NONE;
+        runs[i].needs_state = i > 0 ? never : NULL;
+        /* a batch is asked for before the step that it follows begins */
+        runs[i].lost_from = i > 0 ? (size_t)(fails + 1) * 10 : 0;
+        test_run_start(&runs[i]);
+        ck_assert_int_eq(copse__trainer_fit(runs[i].trainer, &errors[i]), COPSE_NUMERIC);
+        fails = copse__trainer_position(runs[i].trainer).step + 1;
+        ck_assert_uint_lt(fails, 4); /* in the first epoch of 5 */
+    }
+    ck_assert_str_eq(errors[0].text, errors[1].text);
+    ck_assert_uint_eq(hash_of(&runs[0]), hash_of(&runs[1]));
+    test_run lost, whole;
+    test_run_open(&lost, mlp, 100, 1, NULL);
+    test_run_open(&whole, mlp, 100, 1, NULL);
+    lost.config->data.shuffle = COPSE_SHUFFLE_NONE;
+    whole.config->data.shuffle = COPSE_SHUFFLE_NONE;
+    lost.needs_state = never;
+    lost.lost_from = 72; /* batches of 24 */
+    whole.stop_after_steps = 2;
+    test_run_start(&lost);
+    test_run_start(&whole);
+    ASSERT_FAILS(COPSE_IO, copse__trainer_fit(lost.trainer, &error));
+    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(whole.trainer, &error));
+    ck_assert_uint_eq(copse__trainer_position(lost.trainer).step, 2);
+    ck_assert_uint_eq(lost.loss_count, 2);
+    ck_assert_uint_eq(hash_of(&lost), hash_of(&whole));
+    for (size_t i = 0; i < 2; i++)
+        test_run_close(&runs[i]);
+    test_run_close(&lost);
+    test_run_close(&whole);
+}
+END_TEST
+
 START_TEST(test_fit_ahead_stops_and_counts_what_was_done) {
     test_run run, rest;
     test_run_open(&run, mlp, 100, 1, NULL);
@@ -354,6 +400,7 @@ int main(void) {
     ADD_TEST(suite, test_fit_ahead_changes_no_bit);
     ADD_TEST(suite, test_fit_ahead_rests_where_the_weights_are_looked_at);
     ADD_TEST(suite, test_fit_ahead_not_finite_ends_where_waiting_does);
+    ADD_TEST(suite, test_fit_ahead_tells_of_the_step_before_lost_data);
     ADD_TEST(suite, test_fit_ahead_stops_and_counts_what_was_done);
     ADD_TEST(suite, test_fit_skip_counts_what_is_not_finite);
     ADD_TEST(suite, test_predict_gives_all_rows_in_order);
