@@ -151,30 +151,35 @@ static bool strike(size_t count, mix how, fake_call call, size_t nth,
     return struck;
 }
 
-/* Every call that a step makes, up to the nth of its kind. */
-static void strike_all(size_t count, fake_action action, size_t most) {
+/* Every call that a step of so many ranks makes on these paths, up to the nth of its kind. */
+static void strike_all(size_t count, mix how, fake_action action, size_t most) {
     const fake_call calls[] = {FAKE_READ,  FAKE_WRITE, FAKE_MAP,
                                FAKE_UNMAP, FAKE_WAIT,  FAKE_FLUSH};
     size_t struck = 0;
     for (size_t c = 0; c < COPSE__COUNT(calls); c++)
-        for (int how = 0; how < MIXES; how++)
-            for (size_t nth = 1; nth <= most; nth += 1 + nth / 3)
-                struck += strike(count, (mix)how, calls[c], nth, action);
+        for (size_t nth = 1; nth <= most; nth += 1 + nth / 3)
+            struck += strike(count, how, calls[c], nth, action);
     ck_assert_uint_ge(struck, 8);
 }
 
+#define SPLITS (3 * MIXES) /* 2 to 4 ranks on each kind of paths */
+
+static void strike_split(int split, fake_action action, size_t most) {
+    strike_all(2 + (size_t)split / MIXES, (mix)(split % MIXES), action, most);
+}
+
+START_TEST(test_faults_that_hang_are_left_out_in_time) {
+    strike_split(_i, FAKE_HANG, 2);
+}
+END_TEST
+
 START_TEST(test_faults_that_fail_leave_equal_sums) {
-    strike_all(2 + (size_t)_i, FAKE_FAIL, 15);
+    strike_split(_i, FAKE_FAIL, 15);
 }
 END_TEST
 
 START_TEST(test_faults_that_are_late_change_nothing) {
-    strike_all(2 + (size_t)_i, FAKE_DELAY, 8);
-}
-END_TEST
-
-START_TEST(test_faults_that_hang_are_left_out_in_time) {
-    strike_all(2 + (size_t)_i, FAKE_HANG, 2);
+    strike_split(_i, FAKE_DELAY, 8);
 }
 END_TEST
 
@@ -308,18 +313,28 @@ START_TEST(test_drop_between_steps_disturbs_nobody) {
 }
 END_TEST
 
-int main(void) {
+/* One of the three for each split, the longest first; then all others. */
+static Suite *make_suite(size_t part) {
+    const TTest *const strikes[] = {test_faults_that_hang_are_left_out_in_time,
+                                    test_faults_that_fail_leave_equal_sums,
+                                    test_faults_that_are_late_change_nothing};
     Suite *suite = suite_create("allreduce_faults");
-    TCase *ranks_2_to_4 = tcase_create("faults");
-    tcase_set_timeout(ranks_2_to_4, 60);
-    tcase_add_loop_test(ranks_2_to_4, test_faults_that_fail_leave_equal_sums, 0, 3);
-    tcase_add_loop_test(ranks_2_to_4, test_faults_that_are_late_change_nothing, 0, 3);
-    tcase_add_loop_test(ranks_2_to_4, test_faults_that_hang_are_left_out_in_time, 0, 3);
-    suite_add_tcase(suite, ranks_2_to_4);
+    if (part < SPLITS * COPSE__COUNT(strikes)) {
+        const int split = (int)(part % SPLITS);
+        TCase *one = tcase_create("strikes");
+        tcase_set_timeout(one, 60);
+        tcase_add_loop_test(one, strikes[part / SPLITS], split, split + 1);
+        suite_add_tcase(suite, one);
+        return suite;
+    }
     ADD_TEST(suite, test_faults_while_it_is_made_leak_nothing);
     ADD_TEST(suite, test_fault_of_an_allocation_makes_slots_smaller);
     ADD_TEST(suite, test_fault_of_a_replica_that_never_submits_is_found);
     ADD_TEST(suite, test_fault_of_a_slow_replica_is_warned_of_once);
     ADD_TEST(suite, test_drop_between_steps_disturbs_nobody);
-    return run_suite(suite);
+    return suite;
+}
+
+int main(void) {
+    return run_suites_at_once(make_suite, 3 * SPLITS + 1, 6);
 }

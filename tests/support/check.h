@@ -4,7 +4,10 @@
 
 #include <check.h>
 #include <copse/status.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Asserts that a fallible expression succeeds, and shows its error where it does not.
  * Needs a `copse_error error` in scope. */
@@ -51,6 +54,33 @@ static inline int run_suite(Suite *suite) {
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* The suites that make(0) to make(parts - 1) return, each run by a process of its own, so many at a time:
+ * for cases that mostly wait. EXIT_FAILURE where one failed. */
+static inline int run_suites_at_once(Suite *(*make)(size_t part), size_t parts,
+                                     size_t at_once) {
+    size_t running = 0;
+    int result = EXIT_SUCCESS;
+    for (size_t part = 0; part < parts || running > 0;) {
+        if (part < parts && running < at_once) {
+            fflush(NULL);
+            const pid_t child = fork();
+            if (child == 0)
+                exit(run_suite(make(part)));
+            if (child < 0)
+                return EXIT_FAILURE;
+            part++;
+            running++;
+            continue;
+        }
+        int status = -1;
+        if (wait(&status) < 0 || !WIFEXITED(status) ||
+            WEXITSTATUS(status) != EXIT_SUCCESS)
+            result = EXIT_FAILURE;
+        running--;
+    }
+    return result;
 }
 
 #endif
