@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/tuned.h"
 #include "graph/graph.h"
 #include "topo/select.h"
 
@@ -88,6 +89,16 @@ typedef struct copse__device_options {
     const copse__backend *backend; /* to open it with; NULL: the one for choice->api */
 } copse__device_options;
 
+/* What tuning results hold for, beside a device's name, driver and platform. */
+typedef struct copse__tuning_id {
+    uint32_t units, vector; /* compute units; floats that one item computes at once */
+    char build[33];         /* over all that names device and driver, its library too */
+    char sources[33];       /* over the kernels */
+} copse__tuning_id;
+
+typedef void copse__candidate_fn(const char *provider, const char *parameters,
+                                 void *user);
+
 struct copse__backend {
     const char *name; /* "opencl", "host" */
 
@@ -165,6 +176,23 @@ struct copse__backend {
     void (*launch_free)(copse__launch *launch); /* NULL is allowed */
     const char *(*launch_provider)(
         const copse__launch *launch); /* "clblast", "packed", … */
+
+    const char *(*launch_parameters)(const copse__launch *launch); /* "mr=4", "" */
+
+    /* Tuning (src/tune). Results for this device replace earlier ones and are copied; nodes that are asked
+     * about or prepared from then on follow them where the device can, else a line in the log says why not.
+     * Launches stay as they are. No other thread may use the device meanwhile. All four are NULL where
+     * a backend has nothing to choose. */
+    copse_status (*tune)(copse__device *device, const copse__tuned *entries, size_t count,
+                         copse_error *err);
+    /* Whether a launch follows the entry of this number. */
+    bool (*tuned_used)(const copse__device *device, size_t entry);
+    /* Calls fn for each provider with parameters that is worth timing for the node. thorough: also those
+     * for which kernels must be compiled. Texts are valid during the call. */
+    void (*candidates)(copse__device *device, const copse__graph *graph,
+                       const copse__node *node, bool thorough, copse__candidate_fn *fn,
+                       void *user);
+    void (*tuning_id)(const copse__device *device, copse__tuning_id *out);
 
     /* Enqueues them in order on the compute queue, at these extents. */
     copse_status (*run)(copse__device *device, copse__launch *const *launches,

@@ -331,3 +331,8 @@ double copse__node_run_flops(const copse__node_run *run, const copse__extents *e
 const char *copse__node_run_provider(const copse__node_run *run) {
     return copse__backend_of(run->device)->launch_provider(run->launch);
 }
+
+const char *copse__node_run_parameters(const copse__node_run *run) {
+    const copse__backend *backend = copse__backend_of(run->device);
+    return backend->launch_parameters ? backend->launch_parameters(run->launch) : "";
+}

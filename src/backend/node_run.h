@@ -74,5 +74,6 @@ size_t copse__node_operand_elements(const copse__node_operand *operand,
                                     const copse__extents *extents);
 
 const char *copse__node_run_provider(const copse__node_run *run);
+const char *copse__node_run_parameters(const copse__node_run *run); /* "": its own */
 
 #endif

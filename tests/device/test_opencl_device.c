@@ -224,6 +224,55 @@ START_TEST(test_launch_new_recorded_provider_is_taken) {
 }
 END_TEST
 
+/* What a DENSE of 8 x 8 is run by once these entries were tuned, and whether the first is followed. */
+static bool tuned_dense(const copse__tuned *entries, size_t count, char *name,
+                        char *parameters) {
+    copse__device *device;
+    copse__node_run *run;
+    copse__node_operand x = {.present = true, .dtype = COPSE_F32, .rank = 2};
+    x.dim[0] = (copse__dim){8, COPSE__BATCH};
+    x.dim[1] = (copse__dim){8, COPSE__FIXED};
+    copse__node_operand w = x;
+    w.dim[0].symbol = COPSE__FIXED;
+    copse__node_spec spec = {.op = COPSE__OP_DENSE, .in = {x, w}, .out = {x}};
+    copse_error error = {0};
+    copse__device_choice here = choice();
+    ASSERT_OK(copse__device_open(&device, &here, NULL, &error));
+    const copse__backend *backend = copse__backend_of(device);
+    ASSERT_OK(backend->tune(device, entries, count, &error));
+    ASSERT_OK(copse__node_run_new(&run, device, &spec, &error));
+    strcpy(name, copse__node_run_provider(run));
+    strcpy(parameters, copse__node_run_parameters(run));
+    bool followed = backend->tuned_used(device, 0);
+    ck_assert(!backend->tuned_used(device, count));
+    copse__node_run_free(run);
+    copse__device_close(device);
+    return followed;
+}
+
+START_TEST(test_launch_new_follows_what_was_tuned) {
+    char name[64], parameters[256], own[64];
+    const copse__tuned exact = {"dense 8x8 8x8 - > 8x8", "rows", ""};
+    const copse__tuned whole = {"dense", "rows", ""},
+                       other = {"dense 9x8 8x8 - > 9x8", "rows", ""};
+    const copse__tuned unknown[] = {{"dense", "magic", ""},
+                                    {"dense", "rows", "speed=11"},
+                                    {"dense", "packed", "mr=0"}};
+    ck_assert(!tuned_dense(&other, 1, own, parameters));
+    ck_assert(tuned_dense(&exact, 1, name, parameters));
+    ck_assert_str_eq(name, "rows");
+    ck_assert(tuned_dense(&whole, 1, name, parameters));
+    ck_assert_str_eq(name, "rows");
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert(!tuned_dense(&unknown[i], 1, name, parameters));
+        ck_assert_str_eq(name, own);
+        ck_assert_str_eq(parameters, "");
+    }
+    const copse__tuned two[] = {exact, whole};
+    ck_assert(tuned_dense(two, 2, name, parameters));
+}
+END_TEST
+
 START_TEST(test_launch_time_is_measured_where_asked_for) {
     copse_error error = {0};
     copse__device *device;
@@ -295,6 +344,7 @@ int main(void) {
     tcase_add_test(fences, test_fence_wait_failed_command_is_a_device_error);
     TCase *launches = device_case(suite, "launches");
     tcase_add_test(launches, test_launch_new_recorded_provider_is_taken);
+    tcase_add_test(launches, test_launch_new_follows_what_was_tuned);
     tcase_add_test(launches, test_launch_time_is_measured_where_asked_for);
     return run_device_suite(suite);
 }

@@ -36,7 +36,7 @@ START_TEST(test_gemm_cut_covers_and_keeps_parts) {
     for (size_t i = 0; i < 9; i++)
         for (size_t j = 0; j < 9; j++)
             for (size_t k = 0; k < 9; k++) {
-                size_t parts = copse__gemm_parts(sizes[i], sizes[j], sizes[k], 2);
+                size_t parts = copse__gemm_parts(&s, sizes[i], sizes[j], sizes[k], 2);
                 copse__gemm_cut cut =
                     copse__gemm_cut_at(&s, sizes[i], sizes[j], sizes[k], 2, parts);
                 ck_assert_uint_le(cut.groups[2], parts);

@@ -2,6 +2,7 @@
 #include "backend/opencl/clblast.h"
 
 #include <clblast_c.h>
+#include <string.h>
 
 #include "backend/opencl/ops.h"
 
@@ -69,6 +70,7 @@ copse_status copse__cl_clblast_ready(copse__device *device, copse_error *err) {
     copse_status status = COPSE_OK;
     pthread_mutex_lock(&device->clblast_lock);
     if (!device->clblast_ready) {
+        device->clblast_used = true;
         status = build(device, err);
         device->clblast_ready = status == COPSE_OK;
     }
@@ -76,8 +78,60 @@ copse_status copse__cl_clblast_ready(copse__device *device, copse_error *err) {
     return status;
 }
 
+/* The kernels of a product, and what CLBlast calls their parameters. */
+enum { MOST_PARAMETERS = 16 };
+static const struct {
+    const char *kernel, *names[MOST_PARAMETERS + 1];
+} kernels[] = {
+    {"Xgemm",
+     {"GEMMK", "KREG", "KWG", "KWI", "MDIMA", "MDIMC", "MWG", "NDIMB", "NDIMC", "NWG",
+      "SA", "SB", "STRM", "STRN", "VWM", "VWN"}},
+    {"XgemmDirect",
+     {"KWID", "MDIMAD", "MDIMCD", "NDIMBD", "NDIMCD", "PADA", "PADB", "VWMD", "VWND",
+      "WGD"}},
+    {"GemmRoutine", {"XGEMM_MIN_INDIRECT_SIZE"}},
+};
+
+static copse_status read_override(size_t *kernel, size_t *count,
+                                  size_t values[MOST_PARAMETERS], const char *name,
+                                  const char *parameters, copse_error *err) {
+    *count = 0;
+    for (*kernel = 0; *kernel < COPSE__COUNT(kernels); ++*kernel)
+        if (strcmp(kernels[*kernel].kernel, name) == 0)
+            break;
+    if (*kernel == COPSE__COUNT(kernels))
+        return copse__fail(err, COPSE_INVALID, 0, NULL, "CLBlast has no such kernel");
+    while (kernels[*kernel].names[*count])
+        values[(*count)++] = SIZE_MAX;
+    bool whole =
+        copse__parameters_read(parameters, kernels[*kernel].names, values, *count);
+    for (size_t i = 0; i < *count; i++)
+        whole &= values[i] != SIZE_MAX;
+    return whole ? COPSE_OK
+                 : copse__fail(err, COPSE_INVALID, 0, NULL,
+                               "CLBlast's kernel has other parameters");
+}
+
+copse_status copse__cl_clblast_override(copse__device *device, const char *kernel,
+                                        const char *parameters, copse_error *err) {
+    size_t which, count, values[MOST_PARAMETERS];
+    copse_status status = read_override(&which, &count, values, kernel, parameters, err);
+    if (status != COPSE_OK)
+        return status;
+    pthread_mutex_lock(&device->clblast_lock);
+    CLBlastStatusCode code =
+        CLBlastOverrideParameters(device->id, kernel, CLBlastPrecisionSingle, count,
+                                  (const char **)(size_t)kernels[which].names, values);
+    device->clblast_ready = false;
+    pthread_mutex_unlock(&device->clblast_lock);
+    return code == CLBlastSuccess
+               ? COPSE_OK
+               : copse__fail(err, COPSE_INVALID, (int)code, device->place,
+                             "CLBlast does not take them (%d)", (int)code);
+}
+
 void copse__cl_clblast_forget(copse__device *device) {
-    if (device->clblast_ready)
+    if (device->clblast_used)
         CLBlastClearCache();
 }
 

@@ -10,6 +10,11 @@
  * Thread-safe. */
 copse_status copse__cl_clblast_ready(copse__device *device, copse_error *err);
 
+/* Has CLBlast build its kernel "Xgemm", "XgemmDirect" or "GemmRoutine" with these parameters ("MWG=64 …", all that it
+ * has) for this device from now on, in this process. COPSE_INVALID where it does not take them. */
+copse_status copse__cl_clblast_override(copse__device *device, const char *kernel,
+                                        const char *parameters, copse_error *err);
+
 /* Bytes of temporary memory that a product of these sizes, or of any smaller m and k, is
  * best given. */
 copse_status copse__cl_clblast_temporary(size_t *bytes, copse__device *device,

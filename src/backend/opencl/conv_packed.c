@@ -49,7 +49,7 @@ static bool cut_of(copse__conv_cut *out, const copse__device *device,
     copse__conv_size planned = size_of(graph, node, NULL);
     copse__conv_size size = size_of(graph, node, extents);
     size_t units = device->base.caps.compute_units;
-    if (!copse__cl_packed_sizes(&sizes, device, reason))
+    if (!copse__cl_packed_sizes(&sizes, device, graph, node, reason))
         return false;
     *reason = "a window with its channels is larger than its local memory";
     return copse__conv_cut_at(out, &sizes, pass_of(node), &size, units,
@@ -102,7 +102,8 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
     if (status != COPSE_OK)
         return status;
     launch->state = s;
-    if (!copse__cl_packed_sizes(&s->sizes, launch->device, &reason))
+    if (!copse__cl_packed_sizes(&s->sizes, launch->device, launch->graph, launch->node,
+                                &reason))
         return copse__fail(err, COPSE_UNSUPPORTED, 0, launch->device->place, "%s: %s",
                            launch->node->name, reason);
     copse__conv_size planned = size_of(launch->graph, launch->node, NULL);
@@ -221,6 +222,9 @@ static copse_status enqueue(copse__launch *launch, const copse__extents *extents
 }
 
 const copse__cl_provider copse__cl_conv2d_packed = {.name = "packed",
+                                                    .candidates =
+                                                        copse__cl_packed_candidates,
+                                                    .takes = copse__cl_packed_takes,
                                                     .fits = fits,
                                                     .cost = cost,
                                                     .workspace = workspace,

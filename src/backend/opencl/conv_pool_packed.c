@@ -68,7 +68,7 @@ static bool cut_of(copse__conv_cut *out, const copse__device *device,
     copse__conv_size planned = size_of(graph, node, NULL);
     copse__conv_size size = size_of(graph, node, extents);
     size_t units = device->base.caps.compute_units;
-    if (!copse__cl_packed_sizes(&sizes, device, reason))
+    if (!copse__cl_packed_sizes(&sizes, device, graph, node, reason))
         return false;
     *reason = "a window with its channels is larger than its local memory";
     return copse__conv_cut_at(out, &sizes, pass_of(node), &size, units,
@@ -149,7 +149,8 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
     if (status != COPSE_OK)
         return status;
     launch->state = s;
-    if (!copse__cl_packed_sizes(&s->sizes, launch->device, &reason))
+    if (!copse__cl_packed_sizes(&s->sizes, launch->device, launch->graph, launch->node,
+                                &reason))
         return copse__fail(err, COPSE_UNSUPPORTED, 0, launch->device->place, "%s: %s",
                            launch->node->name, reason);
     copse__conv_size planned = size_of(launch->graph, launch->node, NULL);
@@ -294,8 +295,11 @@ static copse_status enqueue(copse__launch *launch, const copse__extents *extents
                : status;
 }
 
-const copse__cl_provider copse__cl_conv2d_max_pool_packed = {.name = "packed",
-                                                             .fits = fits,
-                                                             .workspace = workspace,
-                                                             .prepare = prepare,
-                                                             .enqueue = enqueue};
+const copse__cl_provider copse__cl_conv2d_max_pool_packed = {
+    .name = "packed",
+    .takes = copse__cl_packed_takes,
+    .candidates = copse__cl_packed_candidates,
+    .fits = fits,
+    .workspace = workspace,
+    .prepare = prepare,
+    .enqueue = enqueue};

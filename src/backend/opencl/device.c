@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "backend/opencl/internal.h"
+#include "backend/opencl/tuned.h"
 #include "base/clock.h"
 
 /* A platform or device that lists more than this is not believed. */
@@ -372,6 +372,7 @@ void copse__cl_close(copse__device *device) {
     for (char **pair = device->providers; pair && *pair; pair++)
         free(*pair);
     free(device->providers);
+    copse__cl_tuned_free(device);
     free(device->cache_folder);
     free(device->identity);
     free(device->options);

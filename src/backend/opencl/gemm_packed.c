@@ -27,7 +27,11 @@ static size_t units_of(const copse__device *device) {
 static size_t planned_parts(const copse__device *device, const copse__graph *graph,
                             const copse__node *node) {
     copse__cl_product p = copse__cl_dense_product(graph, node, NULL, NULL);
-    return copse__gemm_parts(p.m, p.n, p.k, units_of(device));
+    copse__packed_sizes sizes;
+    const char *reason;
+    if (!copse__cl_packed_sizes(&sizes, device, graph, node, &reason))
+        return 1;
+    return copse__gemm_parts(&sizes, p.m, p.n, p.k, units_of(device));
 }
 
 static bool fits(const copse__device *device, const copse__graph *graph,
@@ -37,7 +41,7 @@ static bool fits(const copse__device *device, const copse__graph *graph,
     *reason = "the matrices have too many rows or columns";
     if (p.m >= INT32_MAX || p.n >= INT32_MAX || p.k >= INT32_MAX)
         return false;
-    return copse__cl_packed_sizes(&sizes, device, reason);
+    return copse__cl_packed_sizes(&sizes, device, graph, node, reason);
 }
 
 static double cost(const copse__device *device, const copse__graph *graph,
@@ -72,7 +76,8 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
     if (status != COPSE_OK)
         return status;
     launch->state = s;
-    if (!copse__cl_packed_sizes(&s->sizes, launch->device, &reason))
+    if (!copse__cl_packed_sizes(&s->sizes, launch->device, launch->graph, launch->node,
+                                &reason))
         return copse__fail(err, COPSE_UNSUPPORTED, 0, launch->device->place, "%s: %s",
                            launch->node->name, reason);
     copse__packed_options(&s->sizes, options, sizeof options);
@@ -147,8 +152,27 @@ static copse_status enqueue(copse__launch *launch, const copse__extents *extents
     return copse__cl_enqueue(launch, KERNEL_SUM, 1, &groups, one, err);
 }
 
+static void candidates(const copse__device *device, const copse__graph *graph,
+                       const copse__node *node, bool thorough,
+                       const copse__cl_candidate_sink *sink) {
+    copse__cl_product p = copse__cl_dense_product(graph, node, NULL, NULL);
+    copse__packed_sizes now, next;
+    const char *reason;
+    char parameters[256];
+    if (!copse__cl_packed_sizes(&now, device, graph, node, &reason))
+        return;
+    for (size_t i = 0;
+         copse__gemm_cut_neighbour(&next, &now, i, p.m, p.n, p.k, units_of(device)); i++)
+        sink->take(copse__packed_parameters(&next, true, parameters, sizeof parameters),
+                   sink->user);
+    if (thorough)
+        copse__cl_packed_send(device, graph, node, true, sink);
+}
+
 const copse__cl_provider copse__cl_dense_packed = {.name = "packed",
                                                    .fits = fits,
+                                                   .takes = copse__cl_packed_takes,
+                                                   .candidates = candidates,
                                                    .cost = cost,
                                                    .workspace = workspace,
                                                    .prepare = prepare,

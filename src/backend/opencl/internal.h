@@ -50,8 +50,12 @@ struct copse__device {
     pthread_mutex_t lock;    /* guards programs and what else is made on demand */
     pthread_cond_t built;    /* some program left BUILDING */
     copse__cl_program *programs;
+    copse__tuned *tuned; /* tuned.c: what was chosen by measuring */
+    struct copse__cl_tuned_flags *tuned_flags;
+    size_t tuned_count;
     pthread_mutex_t clblast_lock;
     bool clblast_ready;     /* its programs are built; guarded by clblast_lock */
+    bool clblast_used;      /* it has built programs here; guarded likewise */
     copse__buffer *nothing; /* 64 zero bytes, bound where an optional operand is absent */
     atomic_size_t allocated_bytes;
 };

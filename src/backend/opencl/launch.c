@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend/host/host.h"
-#include "backend/opencl/provider.h"
+#include "backend/opencl/tuned.h"
 
 const copse__tensor *copse__cl_input(const copse__graph *graph, const copse__node *node,
                                      size_t position) {
@@ -46,16 +46,46 @@ find_recorded(bool *recorded, const copse__device *device, const copse__graph *g
     return NULL;
 }
 
-static copse_status choose(const copse__cl_provider **out, const copse__device *device,
-                           const copse__graph *graph, const copse__node *node,
-                           copse_error *err) {
+/* The provider that was tuned for the node, or NULL. Refused entries are told of. */
+static const copse__cl_provider *find_tuned(const copse__tuned **entry,
+                                            const copse__device *device,
+                                            const copse__graph *graph,
+                                            const copse__node *node) {
+    const char *reason = "no provider of that name";
+    *entry = copse__cl_tuned(device, graph, node);
+    if (!*entry)
+        return NULL;
+    for (const copse__cl_provider *const *p = copse__cl_providers(node->op); *p; p++) {
+        if (strcmp((*p)->name, (*entry)->provider) != 0)
+            continue;
+        const char *parameters = (*entry)->parameters;
+        reason = "these are no parameters of it that this device can have";
+        if ((*p)->takes ? (*p)->takes(device, parameters) : !parameters[0])
+            if (fits(*p, device, graph, node, &reason))
+                return *p;
+    }
+    copse__cl_tuned_refuse(device, *entry, reason);
+    *entry = NULL;
+    return NULL;
+}
+
+/* *entry: what was tuned and is followed, or NULL. */
+static copse_status choose_tuned(const copse__cl_provider **out,
+                                 const copse__tuned **entry, const copse__device *device,
+                                 const copse__graph *graph, const copse__node *node,
+                                 copse_error *err) {
     const char *reason = "no provider of that name";
     bool recorded;
+    const copse__cl_provider *tuned = find_tuned(entry, device, graph, node);
     *out = find_recorded(&recorded, device, graph, node, &reason);
     if (recorded && !*out)
         return copse__fail(err, COPSE_UNSUPPORTED, 0, device->place,
                            "%s (%s): the recorded provider cannot run here: %s",
                            node->name, copse__op_name(node->op), reason);
+    if (*out && *out != tuned)
+        *entry = NULL;
+    if (!*out)
+        *out = tuned;
     if (*out)
         return COPSE_OK;
     reason = "this backend has no kernel for it";
@@ -73,6 +103,13 @@ static copse_status choose(const copse__cl_provider **out, const copse__device *
         return copse__fail(err, COPSE_UNSUPPORTED, 0, device->place, "%s (%s): %s",
                            node->name, copse__op_name(node->op), reason);
     return COPSE_OK;
+}
+
+static copse_status choose(const copse__cl_provider **out, const copse__device *device,
+                           const copse__graph *graph, const copse__node *node,
+                           copse_error *err) {
+    const copse__tuned *entry;
+    return choose_tuned(out, &entry, device, graph, node, err);
 }
 
 copse_status copse__cl_supports(copse__device *device, const copse__graph *graph,
@@ -146,7 +183,11 @@ copse_status copse__cl_launch_new(copse__launch **out, copse__device *device,
     launch->operands = *operands;
     /* providers count on operands that are there and fit one another */
     COPSE__TRY(copse__host_check(graph, node, err), out);
-    COPSE__TRY(choose(&launch->provider, device, graph, node, err), out);
+    const copse__tuned *entry;
+    COPSE__TRY(choose_tuned(&launch->provider, &entry, device, graph, node, err), out);
+    COPSE__TRY(copse__strdup(&launch->parameters, entry ? entry->parameters : "", err),
+               out);
+    copse__cl_tuned_follow(device, entry);
     COPSE__TRY(check_operands(launch, err), out);
     COPSE__TRY(check_workspace(launch, err), out);
     COPSE__TRY(launch->provider->prepare(launch, err), out);
@@ -174,11 +215,16 @@ void copse__cl_launch_free(copse__launch *launch) {
     for (size_t i = 0; i < launch->kernel_count; i++)
         clReleaseKernel(launch->kernels[i].kernel);
     free(launch->state);
+    free(launch->parameters);
     free(launch);
 }
 
 const char *copse__cl_launch_provider(const copse__launch *launch) {
     return launch->provider->name;
+}
+
+const char *copse__cl_launch_parameters(const copse__launch *launch) {
+    return launch->parameters;
 }
 
 copse_status copse__cl_run(copse__device *device, copse__launch *const *launches,

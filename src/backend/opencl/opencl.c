@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/opencl/internal.h"
 #include "backend/opencl/provider.h"
+#include "backend/opencl/tuned.h"
 
 const copse__backend copse__backend_opencl = {
     .name = "opencl",
@@ -29,6 +30,11 @@ const copse__backend copse__backend_opencl = {
     .launch_free = copse__cl_launch_free,
     .provider = copse__cl_provider_name,
     .launch_provider = copse__cl_launch_provider,
+    .launch_parameters = copse__cl_launch_parameters,
+    .tune = copse__cl_tune,
+    .tuned_used = copse__cl_tuned_used,
+    .candidates = copse__cl_candidates,
+    .tuning_id = copse__cl_tuning_id,
     .run = copse__cl_run,
     .launch_time_ns = copse__cl_launch_time_ns,
     .launch_span = copse__cl_launch_span,

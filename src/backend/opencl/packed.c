@@ -19,7 +19,7 @@ static size_t round_up(size_t a, size_t b) {
     return ceil_div(a, b) * b;
 }
 
-static size_t gemm_local_floats(const copse__packed_sizes *s) {
+size_t copse__gemm_local_floats(const copse__packed_sizes *s) {
     size_t a = most(s->mc * (s->kc + 16), s->mc / s->mr * (s->kc * s->mr + 16) + 16);
     return a + s->nc / (s->vw * s->nv) * (s->kc * s->vw * s->nv + 16);
 }
@@ -36,17 +36,17 @@ bool copse__packed_sizes_default(copse__packed_sizes *out, size_t width,
     s.kc = 256;
     s.mc = s.mr == 6 ? 96 : 128;
     s.nc = 256;
-    while (gemm_local_floats(&s) > floats && s.nc > 2 * s.vw * s.nv)
+    while (copse__gemm_local_floats(&s) > floats && s.nc > 2 * s.vw * s.nv)
         s.nc /= 2;
-    while (gemm_local_floats(&s) > floats && s.kc > 64)
+    while (copse__gemm_local_floats(&s) > floats && s.kc > 64)
         s.kc /= 2;
-    while (gemm_local_floats(&s) > floats && s.mc > 2 * s.mr)
+    while (copse__gemm_local_floats(&s) > floats && s.mc > 2 * s.mr)
         s.mc = s.mc / 2 / s.mr * s.mr;
     s.pixels = least(1024, floats / 16);
     s.slab = least(32768, floats / 2);
     s.panels = least(16384, floats / 4);
     *out = s;
-    return gemm_local_floats(&s) <= floats && s.slab >= 2048;
+    return copse__gemm_local_floats(&s) <= floats && s.slab >= 2048;
 }
 
 const char *copse__packed_options(const copse__packed_sizes *s, char *buffer,
@@ -58,7 +58,10 @@ const char *copse__packed_options(const copse__packed_sizes *s, char *buffer,
     return buffer;
 }
 
-size_t copse__gemm_parts(size_t m, size_t n, size_t k, size_t units) {
+size_t copse__gemm_parts(const copse__packed_sizes *s, size_t m, size_t n, size_t k,
+                         size_t units) {
+    if (s->parts > 0)
+        return most(1, least(s->parts, k / 64));
     size_t wanted = most(8, 2 * units), tiles = ceil_div(m, 128) * ceil_div(n, 128);
     if (tiles >= wanted)
         return 1;
@@ -85,7 +88,13 @@ copse__gemm_cut copse__gemm_cut_at(const copse__packed_sizes *s, size_t m, size_
     copse__gemm_cut cut = {.tile_k = most(1, ceil_div(k, most(1, max_parts)))};
     size_t parts = most(1, ceil_div(k, cut.tile_k)), nr = s->vw * s->nv;
     double best = -1;
-    for (size_t across = 1; across <= 64 && (across - 1) * nr < n; across++) {
+    if (s->tile_m > 0 && s->tile_n > 0) {
+        cut.tile_m = s->tile_m;
+        cut.tile_n = s->tile_n;
+        best = 0;
+    }
+    for (size_t across = 1; best != 0 && across <= 64 && (across - 1) * nr < n;
+         across++) {
         size_t tn = round_up(ceil_div(n, across), nr);
         for (size_t down = 1; down <= 256 && (down - 1) * s->mr < m; down++) {
             size_t tm = round_up(ceil_div(m, down), s->mr);

@@ -17,6 +17,8 @@ typedef struct copse__packed_sizes {
     size_t slab;       /* floats of source in a convolution's local memory */
     size_t pixels;     /* target pixels of a convolution's block */
     size_t panels;     /* floats of packed dy in the filter gradient's local memory */
+    /* Not compiled in: how a GEMM is cut. 0: by rule. */
+    size_t parts, tile_m, tile_n;
 } copse__packed_sizes;
 
 /* The largest kernel_h * kernel_w: COPSE_TAPS of cl/conv_packed.cl. */
@@ -27,9 +29,29 @@ typedef struct copse__packed_sizes {
 bool copse__packed_sizes_default(copse__packed_sizes *out, size_t width,
                                  size_t local_bytes);
 
+/* Takes what tuning has chosen: "mr=4 nv=3 parts=2". false, and nothing is taken: those are
+ * none of its, or the kernels cannot be built so for this much local memory. */
+bool copse__packed_sizes_set(copse__packed_sizes *sizes, const char *parameters,
+                             size_t local_bytes);
+
+/* Those sizes as such parameters, of a GEMM or of a convolution. Returns buffer. */
+const char *copse__packed_parameters(const copse__packed_sizes *sizes, bool gemm,
+                                     char *buffer, size_t capacity);
+
+/* Neighbours of these sizes that are worth timing, each different in one respect, as far as the kernels can
+ * be built so: compiled: in what is compiled in; else in how a product [m,k] [k,n] is cut, for this many
+ * units (m 0: none). Numbered from 0; false: there is none of this number, nor of a higher one. */
+bool copse__packed_neighbour(copse__packed_sizes *out, const copse__packed_sizes *sizes,
+                             size_t number, bool gemm, size_t local_bytes);
+bool copse__gemm_cut_neighbour(copse__packed_sizes *out, const copse__packed_sizes *sizes,
+                               size_t number, size_t m, size_t n, size_t k, size_t units);
+
 /* "-DCOPSE_VW=8 -DCOPSE_NV=2 …" into buffer; returns buffer. */
 const char *copse__packed_options(const copse__packed_sizes *sizes, char *buffer,
                                   size_t capacity);
+
+/* Floats of local memory that a packed block of the GEMM takes. */
+size_t copse__gemm_local_floats(const copse__packed_sizes *sizes);
 
 /* A product [m,k] [k,n]: groups of one item, groups[0] along n, [1] along m, [2] ranges of
  * k ("parts"), each `tile` long. */
@@ -44,7 +66,8 @@ copse__gemm_cut copse__gemm_cut_at(const copse__packed_sizes *sizes, size_t m, s
                                    size_t k, size_t units, size_t max_parts);
 
 /* Ranges of k that a product of this planned size is cut into. */
-size_t copse__gemm_parts(size_t m, size_t n, size_t k, size_t units);
+size_t copse__gemm_parts(const copse__packed_sizes *sizes, size_t m, size_t n, size_t k,
+                         size_t units);
 
 typedef enum copse__conv_pass {
     COPSE__CONV_FORWARD,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/opencl/packed_device.h"
 
+#include "backend/opencl/tuned.h"
+
 size_t copse__cl_native_width(const copse__device *device) {
     cl_uint width = 1;
     if (clGetDeviceInfo(device->id, CL_DEVICE_NATIVE_VECTOR_WIDTH_FLOAT, sizeof width,
@@ -9,14 +11,53 @@ size_t copse__cl_native_width(const copse__device *device) {
     return width == 2 || width == 4 || width == 8 || width == 16 ? width : 1;
 }
 
-bool copse__cl_packed_sizes(copse__packed_sizes *out, const copse__device *device,
-                            const char **reason) {
+static bool default_sizes(copse__packed_sizes *out, const copse__device *device,
+                          const char **reason) {
     size_t width = copse__cl_native_width(device);
     *reason = "its work-items do not compute with vectors";
     if (width < 4)
         return false;
     *reason = "its local memory is too small for packed blocks";
     return copse__packed_sizes_default(out, width, device->local_bytes);
+}
+
+bool copse__cl_packed_sizes(copse__packed_sizes *out, const copse__device *device,
+                            const copse__graph *graph, const copse__node *node,
+                            const char **reason) {
+    if (!default_sizes(out, device, reason))
+        return false;
+    const char *parameters = copse__cl_parameters(device, graph, node, "packed");
+    if (parameters[0])
+        copse__packed_sizes_set(out, parameters, device->local_bytes); /* or stays */
+    return true;
+}
+
+bool copse__cl_packed_takes(const copse__device *device, const char *parameters) {
+    copse__packed_sizes sizes;
+    const char *reason;
+    return default_sizes(&sizes, device, &reason) &&
+           copse__packed_sizes_set(&sizes, parameters, device->local_bytes);
+}
+
+void copse__cl_packed_send(const copse__device *device, const copse__graph *graph,
+                           const copse__node *node, bool gemm,
+                           const copse__cl_candidate_sink *sink) {
+    copse__packed_sizes now, next;
+    const char *reason;
+    char parameters[256];
+    if (!copse__cl_packed_sizes(&now, device, graph, node, &reason))
+        return;
+    for (size_t i = 0; copse__packed_neighbour(&next, &now, i, gemm, device->local_bytes);
+         i++)
+        sink->take(copse__packed_parameters(&next, gemm, parameters, sizeof parameters),
+                   sink->user);
+}
+
+void copse__cl_packed_candidates(const copse__device *device, const copse__graph *graph,
+                                 const copse__node *node, bool thorough,
+                                 const copse__cl_candidate_sink *sink) {
+    if (thorough)
+        copse__cl_packed_send(device, graph, node, false, sink);
 }
 
 double copse__cl_packed_cost(const copse__device *device) {

@@ -2,17 +2,29 @@
 #ifndef COPSE_BACKEND_OPENCL_PACKED_DEVICE_H
 #define COPSE_BACKEND_OPENCL_PACKED_DEVICE_H
 
-#include "backend/opencl/internal.h"
 #include "backend/opencl/packed.h"
+#include "backend/opencl/provider.h"
 
 /* Floats that one item computes at once: 1, 2, 4, 8 or 16; 1 where the device does not say. */
 size_t copse__cl_native_width(const copse__device *device);
 
-/* The sizes that the packed kernels are built with on this device. false, with a static
- * reason: its local memory is too small for them. */
+/* The sizes that the packed kernels are built with on this device, for a node: what was tuned for the
+ * provider "packed", else defaults. false, with a static reason: its local memory is too small. */
 bool copse__cl_packed_sizes(copse__packed_sizes *out, const copse__device *device,
+                            const copse__graph *graph, const copse__node *node,
                             const char **reason);
 
+/* `takes` of the packed providers. */
+bool copse__cl_packed_takes(const copse__device *device, const char *parameters);
+
+/* Sends all neighbours of the current sizes that must be compiled. */
+void copse__cl_packed_send(const copse__device *device, const copse__graph *graph,
+                           const copse__node *node, bool gemm,
+                           const copse__cl_candidate_sink *sink);
+/* `candidates` of the packed convolutions. */
+void copse__cl_packed_candidates(const copse__device *device, const copse__graph *graph,
+                                 const copse__node *node, bool thorough,
+                                 const copse__cl_candidate_sink *sink);
 /* What the packed providers answer as their cost: little where an item is a core. */
 double copse__cl_packed_cost(const copse__device *device);
 

@@ -4,6 +4,12 @@
 
 #include "backend/opencl/internal.h"
 
+/* Where a provider sends what it could be timed with. */
+typedef struct copse__cl_candidate_sink {
+    void (*take)(const char *parameters, void *user);
+    void *user;
+} copse__cl_candidate_sink;
+
 /* One implementation of an operation. An operation finds its implementations in the table of
  * providers.c; among those that fit a node, the recorded table decides, else the lowest
  * cost. Providers know capabilities and sizes, never vendors. */
@@ -19,6 +25,16 @@ typedef struct copse__cl_provider {
      * own plain kernels answer 1. NULL: 1. */
     double (*cost)(const copse__device *device, const copse__graph *graph,
                    const copse__node *node);
+
+    /* Whether these are parameters of its own (backend/tuned.h) that this device can have. NULL: it has
+     * none. What was tuned for a node is asked for by copse__cl_parameters. */
+    bool (*takes)(const copse__device *device, const char *parameters);
+
+    /* Sends the parameters that are worth timing for the node, likely ones first; without the defaults.
+     * thorough: also those for which kernels are compiled anew. NULL: none. */
+    void (*candidates)(const copse__device *device, const copse__graph *graph,
+                       const copse__node *node, bool thorough,
+                       const copse__cl_candidate_sink *sink);
 
     /* Bytes of workspace at the planned sizes. NULL: none. */
     copse_status (*workspace)(size_t *bytes, copse__device *device,
@@ -54,6 +70,7 @@ struct copse__launch {
     const copse__node *node;
     copse__operands operands;
     const copse__cl_provider *provider;
+    char *parameters; /* of it, tuned; "" */
     copse__cl_kernel kernels[COPSE__CL_MAX_KERNELS];
     size_t kernel_count;
     void *state; /* the provider's own, made with copse__calloc; freed by the core */
@@ -119,6 +136,7 @@ void copse__cl_launch_free(copse__launch *launch);
 const char *copse__cl_provider_name(copse__device *device, const copse__graph *graph,
                                     const copse__node *node);
 const char *copse__cl_launch_provider(const copse__launch *launch);
+const char *copse__cl_launch_parameters(const copse__launch *launch);
 copse_status copse__cl_run(copse__device *device, copse__launch *const *launches,
                            size_t count, const copse__extents *extents, copse_error *err);
 uint64_t copse__cl_launch_time_ns(const copse__launch *launch);
