@@ -13,7 +13,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 
-#define VERSION "2"
+#define VERSION "3"
+#define PLAN "copse.plan"
 
 /* ---- The numbers as notes: one table for both ways ---- */
 
@@ -54,7 +55,7 @@ static const note_field fields[] = {
 #undef NOTE
 #undef MONITOR_NOTES
 
-enum { FIELDS = sizeof fields / sizeof fields[0], NOTES = FIELDS + 3, VALUE_BYTES = 40 };
+enum { FIELDS = sizeof fields / sizeof fields[0], NOTES = FIELDS + 4, VALUE_BYTES = 40 };
 
 static void print_note(const note_field *field, const copse__checkpoint *checkpoint,
                        char value[VALUE_BYTES]) {
@@ -114,6 +115,7 @@ static copse_status hash_all(const copse__checkpoint *checkpoint, char out[33],
         print_note(&fields[i], checkpoint, value);
         copse__text_add(&text, "%s=%s\n", fields[i].key, value);
     }
+    copse__text_add(&text, PLAN "=%s\n", checkpoint->plan ? checkpoint->plan : "");
     copse_status status = copse__text_check(&text, err);
     if (status == COPSE_OK)
         copse__hash128_hex(out, copse__hash128_of(text.data, text.length));
@@ -156,6 +158,8 @@ copse_status copse__checkpoint_write(const char *path,
     notes[FIELDS] = (copse__safetensors_note){"copse.checkpoint", VERSION};
     notes[FIELDS + 1] = (copse__safetensors_note){"copse.hash", hash};
     notes[FIELDS + 2] = (copse__safetensors_note){"format", "np"};
+    notes[FIELDS + 3] =
+        (copse__safetensors_note){PLAN, checkpoint->plan ? checkpoint->plan : ""};
     status = copse__safetensors_write(path, tensors, checkpoint->tensor_count, notes,
                                       NOTES, err);
 out:
@@ -186,7 +190,14 @@ static copse_status read_notes(copse__checkpoint *checkpoint,
                                "its %s is missing or wrong; use an older checkpoint",
                                fields[i].key);
     }
-    return COPSE_OK;
+    const char *plan = copse__safetensors_note_of(file, PLAN);
+    char *copy;
+    if (!plan)
+        return copse__fail(err, COPSE_FORMAT, 0, path,
+                           "its " PLAN " is missing; use an older checkpoint");
+    copse_status status = copse__pool_strdup(&checkpoint->pool, &copy, plan, err);
+    checkpoint->plan = status == COPSE_OK ? copy : NULL;
+    return status;
 }
 
 static copse_status read_tensors(copse__checkpoint *checkpoint,

@@ -31,6 +31,7 @@ typedef struct copse__checkpoint {
     double learning_rate; /* as lowered on plateaus; -1: it was not */
     uint64_t log_bytes;   /* length of log.jsonl at that moment */
     char config_hash[33]; /* of what fixes the numbers; 32 hexadecimal digits, or "" */
+    const char *plan;     /* plan.json's text at that moment; NULL is written as "" */
     const copse__safetensor *tensors;
     size_t tensor_count;
     copse__pool pool; /* what a loaded one owns; empty otherwise */

@@ -46,7 +46,7 @@ static copse_status load_resumed(copse__run *run, copse_error *err) {
             "the network, data, optimizer or seed are not those of the run in "
             "%s; resume with its own config.yaml, or start another run",
             path);
-    return copse__run_plan_load(&run->recorded, run->folder, err);
+    return copse__run_plan_load(&run->recorded, run->folder, run->resumed->plan, err);
 }
 
 copse_status copse__run_look(const copse__config *config, const char *path, bool resume,
@@ -97,6 +97,7 @@ void copse__run_close(copse__run *run) {
     copse__board_close(run->board);
     copse__checkpoint_free(run->resumed);
     copse__run_plan_free(run->recorded);
+    copse__text_free(&run->plan);
     copse__run_folder_close(run->folder);
     free(run);
 }
@@ -140,14 +141,12 @@ static copse_status write_description(copse__run *run, copse_error *err) {
     copse__text text = {0};
     copse_status status = copse__config_write(run->config, &text, err);
     if (status == COPSE_OK)
-        status = copse__run_put_text(run, "config.yaml", &text, err);
-    copse__text_free(&text);
+        status = copse__text_check(&text, err);
     if (status == COPSE_OK)
-        status = copse__trainer_plan(run->trainer, &text, err);
-    if (status == COPSE_OK)
-        status = copse__run_put_text(run, "plan.json", &text, err);
+        status = copse__run_folder_put(run->folder, "config.yaml", text.data, text.length,
+                                       err);
     copse__text_free(&text);
-    return status;
+    return status == COPSE_OK ? copse__run_put_plan(run, err) : status;
 }
 
 static copse_status open_log(copse__run *run, copse_error *err) {

@@ -26,15 +26,6 @@ void copse__run_end_line(copse__run *run) {
     run->log_failed = failed;
 }
 
-copse_status copse__run_put_text(copse__run *run, const char *name, copse__text *text,
-                                 copse_error *err) {
-    copse_status status = copse__text_check(text, err);
-    if (status == COPSE_OK)
-        status = copse__run_folder_put(run->folder, name, text->data, text->length, err);
-    copse__text_free(text);
-    return status;
-}
-
 /* ---- Steps ----------------------------------------------------------------------------- */
 
 static bool is_step_due(const copse__run *run, uint64_t step) {
@@ -204,17 +195,6 @@ static void log_shards(copse__run *run) {
     copse__text_free(&text);
 }
 
-static void rewrite_plan(copse__run *run) {
-    copse__text text = {0};
-    copse_error error = {0};
-    copse_status status = copse__trainer_plan(run->trainer, &text, &error);
-    if (status == COPSE_OK)
-        status = copse__run_put_text(run, "plan.json", &text, &error);
-    copse__text_free(&text);
-    if (status != COPSE_OK)
-        copse__log(COPSE_LOG_WARN, "%s: %s", error.place, error.text);
-}
-
 void copse__run_event(copse__run *run, const copse__trainer_event *event) {
     bool resharded =
         strcmp(event->what, "resharded") == 0 || strcmp(event->what, "replanned") == 0;
@@ -228,6 +208,7 @@ void copse__run_event(copse__run *run, const copse__trainer_event *event) {
     if (!resharded && event->why)
         copse__jsonl_text(run->log, "why", event->why);
     copse__run_end_line(run);
-    if (resharded)
-        rewrite_plan(run);
+    copse_error error = {0};
+    if (resharded && copse__run_put_plan(run, &error) != COPSE_OK)
+        copse__log(COPSE_LOG_WARN, "%s: %s", error.place, error.text);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "io/json.h"
 #include "train/trainer_private.h"
@@ -126,7 +127,7 @@ static copse_status check_batch(const copse__run_plan *plan, const json_t *root,
                ? COPSE_OK
                : copse__fail(err, COPSE_FORMAT, 0, path,
                              "its shards do not add up to its batch of %lld samples; "
-                             "remove the file, and the run is planned anew",
+                             "remove the file, and the checkpoint's is taken",
                              (long long)batch);
 }
 
@@ -168,7 +169,7 @@ static copse_status parse_cuts(copse__run_plan *plan, json_t *root, const char *
             return copse__fail(
                 err, COPSE_FORMAT, 0, path,
                 "change %zu of its shards is damaged; remove the file, and "
-                "the run is planned anew",
+                "the checkpoint's is taken",
                 i + 1);
     }
     return COPSE_OK;
@@ -182,8 +183,8 @@ static copse_status parse(copse__run_plan *plan, const char *path, const char *d
     copse_status status = COPSE_OK;
     if (!json_is_array(replicas) || json_array_size(replicas) == 0) {
         status = copse__fail(err, COPSE_FORMAT, 0, path,
-                             "it is no plan of a run%s%s; remove it, and the run is "
-                             "planned anew",
+                             "it is no plan of a run%s%s; remove it, and the "
+                             "checkpoint's is taken",
                              root ? "" : ": ", root ? "" : why.text);
         goto out;
     }
@@ -192,11 +193,10 @@ static copse_status parse(copse__run_plan *plan, const char *path, const char *d
     for (size_t r = 0; r < plan->count; r++) {
         json_t *shard = json_object_get(json_array_get(replicas, r), "shard");
         if (!json_is_integer(shard) || json_integer_value(shard) < 0) {
-            status =
-                copse__fail(err, COPSE_FORMAT, 0, path,
-                            "replica %zu has no shard; remove the file, and the run is "
-                            "planned anew",
-                            r);
+            status = copse__fail(err, COPSE_FORMAT, 0, path,
+                                 "replica %zu has no shard; remove the file, and the "
+                                 "checkpoint's is taken",
+                                 r);
             goto out;
         }
         plan->shards[r] = (size_t)json_integer_value(shard);
@@ -210,18 +210,23 @@ out:
 }
 
 copse_status copse__run_plan_load(copse__run_plan **out, const copse__run_folder *folder,
-                                  copse_error *err) {
+                                  const char *copy, copse_error *err) {
     copse_status status;
     char *path = NULL, *data = NULL;
     size_t bytes;
     copse__run_plan *plan = NULL;
     *out = NULL;
     COPSE__TRY(copse__run_folder_file(folder, "plan.json", &path, err), out);
-    if (!copse__file_exists(path))
+    bool there = copse__file_exists(path);
+    if (!there && (!copy || !*copy))
         goto out;
-    COPSE__TRY(copse__file_read(&data, &bytes, path, MAX_PLAN_BYTES, err), out);
+    if (there)
+        COPSE__TRY(copse__file_read(&data, &bytes, path, MAX_PLAN_BYTES, err), out);
+    else
+        copse__log(COPSE_LOG_WARN, "%s is gone; the checkpoint's copy is taken", path);
     COPSE__TRY(copse__calloc(&plan, 1, sizeof *plan, err), out);
-    COPSE__TRY(parse(plan, path, data, bytes, err), out);
+    COPSE__TRY(parse(plan, path, there ? data : copy, there ? bytes : strlen(copy), err),
+               out);
     *out = plan;
     plan = NULL;
 out:

@@ -10,10 +10,11 @@
 /* A run's plan.json: on which devices with which shards it ran. */
 typedef struct copse__run_plan copse__run_plan;
 
-/* *out is NULL where the folder has none. COPSE_FORMAT where it is damaged, or its shards are not those of
- * its batch. */
+/* From plan.json, which may know of later changes than the checkpoint, or where the folder has none from `copy`, the
+ * text in the checkpoint that is resumed. *out is NULL where both are missing (NULL or ""). COPSE_FORMAT where what is
+ * read is damaged, or its shards are not those of its batch. */
 copse_status copse__run_plan_load(copse__run_plan **out, const copse__run_folder *folder,
-                                  copse_error *err);
+                                  const char *copy, copse_error *err);
 void copse__run_plan_free(copse__run_plan *plan);
 
 /* The recorded devices' labels, "0:0, 0:1". */

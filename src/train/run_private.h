@@ -33,6 +33,7 @@ struct copse__run {
     bool log_failed; /* the last line could not be written, and that was said */
     bool new_best;   /* the next checkpoint is the best so far */
     atomic_bool save_wanted;
+    copse__text plan; /* what plan.json says */
     char decision[160];
     char config_hash[33];
 };
@@ -47,6 +48,9 @@ copse_status copse__run_restore(copse__run *run, copse_error *err);
 copse_status copse__run_save(copse__run *run, copse_error *err);
 /* Whether something was trained since. */
 bool copse__run_is_unsaved(const copse__run *run);
+/* Replaces plan.json by the trainer's plan of now, which the checkpoints to come hold as well, even where the file
+ * cannot be written. Waits for a checkpoint that is being written. */
+copse_status copse__run_put_plan(copse__run *run, copse_error *err);
 /* Tells of checkpoints that could not be written. */
 void copse__run_check_saved(copse__run *run);
 
@@ -54,8 +58,5 @@ void copse__run_check_saved(copse__run *run);
 
 /* Ends the log's line. A log that cannot be written does not end a training. */
 void copse__run_end_line(copse__run *run);
-/* Replaces a file of the folder by text, which is freed. */
-copse_status copse__run_put_text(copse__run *run, const char *name, copse__text *text,
-                                 copse_error *err);
 
 #endif

@@ -135,6 +135,21 @@ static void describe(const copse__run *run, copse__checkpoint *copy) {
     copy->plateau = run->plateau;
     copy->learning_rate = run->learning_rate;
     memcpy(copy->config_hash, run->config_hash, sizeof copy->config_hash);
+    copy->plan = run->plan.data;
+}
+
+copse_status copse__run_put_plan(copse__run *run, copse_error *err) {
+    copse__text text = {0};
+    copse_status status = copse__trainer_plan(run->trainer, &text, err);
+    if (status != COPSE_OK) {
+        copse__text_free(&text);
+        return status;
+    }
+    if (run->saver)
+        copse__saver_begin(run->saver); /* it may still be reading the one before */
+    copse__text_free(&run->plan);
+    run->plan = text;
+    return copse__run_folder_put(run->folder, "plan.json", text.data, text.length, err);
 }
 
 copse_status copse__run_save(copse__run *run, copse_error *err) {

@@ -240,6 +240,9 @@ grep -q '"parameters": 4810,' planned/plan.json || { echo "FAILED: parameters ar
 cp -r planned absurd
 sed -i 's/"shard": 32/"shard": 4000000000/' absurd/plan.json
 expect 5 'absurd/plan.json: its shards do not add up to its batch of 32' train "$digits" --set train.epochs=2 --out absurd --resume
+# Without it, the checkpoint's copy holds.
+rm absurd/plan.json
+expect 0 'absurd/plan.json is gone; the checkpoint.s copy is taken' "$copse" train "$digits" --devices host --set train.epochs=2 --out absurd --resume
 # Samples of another shape are the samples' fault.
 expect 2 'other.npy: its samples are 4 x 4, and the network was trained on others' "$copse" predict whole --devices host --input other.npy --output o.csv
 # -q: errors only; else other devices are told in one line.

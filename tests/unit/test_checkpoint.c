@@ -40,6 +40,7 @@ static copse__checkpoint sample(void) {
                                .best = 1.0 / 3,
                                .log_bytes = 4711,
                                .config_hash = "0123456789abcdef0123456789abcdef",
+                               .plan = "{\n  \"shards\": [96, 32]\n}\n",
                                .tensors = tensors,
                                .tensor_count = COPSE__COUNT(tensors)};
 }
@@ -65,6 +66,7 @@ START_TEST(test_write_reads_back_to_the_same) {
     ck_assert_double_eq(read->best, made.best);
     ck_assert_uint_eq(read->log_bytes, made.log_bytes);
     ck_assert_str_eq(read->config_hash, made.config_hash);
+    ck_assert_str_eq(read->plan, made.plan);
     ck_assert_uint_eq(read->tensor_count, COPSE__COUNT(tensors));
     for (size_t i = 0; i < COPSE__COUNT(tensors); i++) {
         const copse__safetensor *found = copse__checkpoint_find(read, tensors[i].name);

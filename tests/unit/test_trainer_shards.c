@@ -210,20 +210,26 @@ static void check_plan(test_run *run) {
     const char *folder = make_folder();
     const char *path = in_folder(folder, "run");
     copse__run_folder *opened;
-    copse__run_plan *plan;
+    copse__run_plan *plan, *copy;
     copse__text text = {0};
     ASSERT_OK(copse__run_folder_open(&opened, &(copse__run_folder_options){.path = path},
                                      &error));
     ASSERT_OK(copse__trainer_plan(run->trainer, &text, &error));
+    ASSERT_OK(copse__run_plan_load(&plan, opened, NULL, &error));
+    ck_assert_ptr_null(plan);
+    ASSERT_OK(copse__run_plan_load(&copy, opened, text.data, &error));
     ASSERT_OK(copse__run_folder_put(opened, "plan.json", text.data, text.length, &error));
-    ASSERT_OK(copse__run_plan_load(&plan, opened, &error));
+    ASSERT_OK(copse__run_plan_load(&plan, opened, "not read", &error));
     for (uint64_t step = 0; step <= LONG_STEPS; step++) {
         size_t now = 0;
         while (now + 1 < cuts->count && cuts->steps[now + 1] <= step)
             now++;
         ck_assert_mem_eq(copse__run_plan_match(plan, run->choices, 2, step),
                          cuts->shards + 2 * now, 2 * sizeof(size_t));
+        ck_assert_mem_eq(copse__run_plan_match(copy, run->choices, 2, step),
+                         cuts->shards + 2 * now, 2 * sizeof(size_t));
     }
+    copse__run_plan_free(copy);
     ck_assert_uint_eq(copse__run_plan_cuts(plan)->count, cuts->count);
     copse__run_plan_free(plan);
     char *at = strstr(text.data, "\"cuts\"");
@@ -231,7 +237,7 @@ static void check_plan(test_run *run) {
     at = strstr(at, "\"shards\": [") + strlen("\"shards\": [");
     *at = *at == '9' ? '8' : '9'; /* the first shard's first digit: they do not add up */
     ASSERT_OK(copse__run_folder_put(opened, "plan.json", text.data, text.length, &error));
-    ASSERT_FAILS(COPSE_FORMAT, copse__run_plan_load(&plan, opened, &error));
+    ASSERT_FAILS(COPSE_FORMAT, copse__run_plan_load(&plan, opened, "", &error));
     copse__text_free(&text);
     copse__run_folder_close(opened);
     remove_folder(folder);
