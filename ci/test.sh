@@ -21,17 +21,17 @@ cmake --preset test -DCOPSE_WERROR=ON >/dev/null
 cmake --build --preset test --parallel "$jobs"
 
 step "all tests"
-ctest --preset test --no-tests=error --output-junit junit.xml "$@"
+ctest --preset test --parallel "$jobs" --no-tests=error --output-junit junit.xml "$@"
 
 step "unit tests under AddressSanitizer and UndefinedBehaviorSanitizer"
 cmake --preset asan >/dev/null
 cmake --build --preset asan --parallel "$jobs"
-ctest --preset asan
+ctest --preset asan --parallel "$jobs"
 
 # PoCL is not instrumented: ci/tsan.supp hides what is reported inside it, and nothing else.
 step "unit and collective tests under ThreadSanitizer"
 cmake --preset tsan >/dev/null
 cmake --build --preset tsan --parallel "$jobs"
-ctest --preset tsan
+ctest --preset tsan --parallel "$jobs"
 
 echo "== all passed"
