@@ -5,7 +5,7 @@
 #   python3 -m venv peers && peers/bin/pip install numpy torch tensorflow-cpu jax tinygrad
 #   tools/bench/compare.sh [-c build/copse] [-p peers/bin/python] [-r ROUNDS] [-s SECONDS] [-n "NET:BATCH ..."] [PEER...]
 #
-# PEERS: pytorch, pytorch-compiled, tensorflow, tensorflow-xla, jax, tinygrad (default: all but the compiled
+# PEERS: pytorch, pytorch-channels-last, pytorch-compiled, tensorflow, tensorflow-xla, jax, tinygrad (default: all but the compiled
 # ones, which take minutes to start). A peer that is not installed or fails is named and left out. JSON lines go to
 # compare.jsonl beside where you stand; the table to stdout.
 set -eu
@@ -50,6 +50,7 @@ for net in $nets; do
         run copse python3 "$here/peers/copse_step.py" --copse "$copse" $common
         for peer in "$@"; do
             case $peer in
+            *-channels-last) flag=--channels-last script=${peer%-channels-last} ;;
             *-compiled) flag=--compile script=${peer%-compiled} ;;
             *-xla) flag=--xla script=${peer%-xla} ;;
             *) flag="" script=$peer ;;

@@ -11,13 +11,8 @@ import statistics
 import time
 
 import numpy as np
+from nets import NETS, features
 
-NETS = {
-    # image shape, convolution filters (0: none), hidden units
-    "cifar32": ((32, 32, 3), 32, 128),
-    "cifar64": ((32, 32, 3), 64, 128),
-    "mlp": ((28, 28, 1), 0, 128),
-}
 CLASSES = 10
 BATCHES = 8  # distinct ones, visited in turn
 
@@ -29,7 +24,7 @@ def arguments(**more):
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--threads", type=int, default=0, help="0: the framework's own choice")
     for name, help_text in more.items():
-        parser.add_argument("--" + name, action="store_true", help=help_text)
+        parser.add_argument("--" + name.replace("_", "-"), action="store_true", help=help_text)
     return parser.parse_args()
 
 

@@ -11,23 +11,30 @@ import struct
 import subprocess
 import tempfile
 
+from nets import NETS
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--copse", default="build/copse")
-parser.add_argument("--net", choices=["cifar32", "cifar64", "mlp"], default="cifar32")
+parser.add_argument("--net", choices=sorted(NETS), default="cifar32")
 parser.add_argument("--batch", type=int, default=256)
 parser.add_argument("--seconds", type=float, default=10)
 parser.add_argument("--devices", default="")
 args = parser.parse_args()
-filters = {"cifar32": 32, "cifar64": 64, "mlp": 0}[args.net]
+_, groups, hidden, padded = NETS[args.net]
 rng = random.Random(1)
 BATCHES = 64
 count = BATCHES * args.batch
 
 
 def config(data):
-    layers = ["conv2d: {filters: %d, kernel: 3, activation: relu}" % filters,
-              "max_pool2d: {pool: 2}"] if filters else []
-    layers += ["flatten", "dense: {units: 128, activation: relu}", "dense: {units: 10}"]
+    layers = []
+    for group in groups:
+        for filters in group:
+            layers += ["conv2d: {filters: %d, kernel: 3, padding: same}" % filters, "batch_norm",
+                       "relu"] if padded else [
+                           "conv2d: {filters: %d, kernel: 3, activation: relu}" % filters]
+        layers += ["max_pool2d: {pool: 2}"]
+    layers += ["flatten", "dense: {units: %d, activation: relu}" % hidden, "dense: {units: 10}"]
     return "\n".join([
         "data:", *("  " + line for line in data), "  scale: 0.00392156862745098",
         "  shuffle: {seed: 1}", "model:", *("  - " + layer for layer in layers), "train:",
@@ -36,7 +43,7 @@ def config(data):
 
 
 def write_data(folder):
-    if filters:
+    if groups:
         with open(os.path.join(folder, "train.bin"), "wb") as out:
             for _ in range(count):
                 out.write(bytes([rng.randrange(10)]) + rng.randbytes(3072))

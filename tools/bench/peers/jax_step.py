@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 args = common.arguments()
-shape, filters, hidden = common.NETS[args.net]
+shape, groups, hidden, padded = common.NETS[args.net]
 rng = np.random.default_rng(1)
 
 
@@ -19,20 +19,27 @@ def glorot(*sizes):
     return jnp.asarray(rng.uniform(-limit, limit, sizes), jnp.float32)
 
 
-features = int(np.prod(shape))
-params = {}
-if filters:
-    features = filters * ((shape[0] - 2) // 2) * ((shape[1] - 2) // 2)
-    params["conv"] = (glorot(3, 3, shape[2], filters), jnp.zeros(filters))
-params["dense"] = (glorot(features, hidden), jnp.zeros(hidden))
+params, channels = {"conv": []}, shape[2]
+for group in groups:
+    for filters in group:
+        norm = (jnp.ones(filters), jnp.zeros(filters)) if padded else ()
+        params["conv"].append((glorot(3, 3, channels, filters), jnp.zeros(filters), norm))
+        channels = filters
+params["dense"] = (glorot(common.features(args.net), hidden), jnp.zeros(hidden))
 params["out"] = (glorot(hidden, common.CLASSES), jnp.zeros(common.CLASSES))
 
 
 def loss_of(p, x, y):
-    if filters:
-        x = jax.lax.conv_general_dilated(x, p["conv"][0], (1, 1), "VALID",
-                                         dimension_numbers=("NHWC", "HWIO", "NHWC"))
-        x = jax.nn.relu(x + p["conv"][1])
+    convolutions = iter(p["conv"])
+    for group in groups:
+        for _ in group:
+            w, bias, norm = next(convolutions)
+            x = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME" if padded else "VALID",
+                                             dimension_numbers=("NHWC", "HWIO", "NHWC")) + bias
+            if norm:
+                mean, variance = jnp.mean(x, (0, 1, 2)), jnp.var(x, (0, 1, 2))
+                x = (x - mean) * jax.lax.rsqrt(variance + 1e-3) * norm[0] + norm[1]
+            x = jax.nn.relu(x)
         x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     x = jax.nn.relu(x.reshape(x.shape[0], -1) @ p["dense"][0] + p["dense"][1])
     logits = x @ p["out"][0] + p["out"][1]

@@ -8,15 +8,18 @@ import common
 import tensorflow as tf
 
 args = common.arguments(xla="jit_compile the step")
-shape, filters, hidden = common.NETS[args.net]
+shape, groups, hidden, padded = common.NETS[args.net]
 if args.threads:
     tf.config.threading.set_intra_op_parallelism_threads(args.threads)
     tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.keras.utils.set_random_seed(1)
 layers = [tf.keras.layers.Input(shape)]
-if filters:
-    layers += [tf.keras.layers.Conv2D(filters, 3, activation="relu"),
-               tf.keras.layers.MaxPooling2D(2)]
+for group in groups:
+    for filters in group:
+        layers += [tf.keras.layers.Conv2D(filters, 3, padding="same" if padded else "valid")]
+        layers += [tf.keras.layers.BatchNormalization()] if padded else []
+        layers += [tf.keras.layers.ReLU()]
+    layers += [tf.keras.layers.MaxPooling2D(2)]
 layers += [tf.keras.layers.Flatten(), tf.keras.layers.Dense(hidden, activation="relu"),
            tf.keras.layers.Dense(common.CLASSES)]
 model = tf.keras.Sequential(layers)

@@ -10,8 +10,7 @@ import common
 from tinygrad import Tensor, TinyJit, nn
 
 args = common.arguments()
-shape, filters, hidden = common.NETS[args.net]
-height, width, channels = shape
+shape, groups, hidden, padded = common.NETS[args.net]
 Tensor.manual_seed(1)
 if hasattr(Tensor, "training"):
     Tensor.training = True
@@ -19,17 +18,20 @@ if hasattr(Tensor, "training"):
 
 class Net:
     def __init__(self):
-        features = height * width * channels
-        self.conv = None
-        if filters:
-            self.conv = nn.Conv2d(channels, filters, 3)
-            features = filters * ((height - 2) // 2) * ((width - 2) // 2)
-        self.dense = nn.Linear(features, hidden)
+        self.layers, channels = [], shape[2]
+        for group in groups:
+            for filters in group:
+                self.layers += [nn.Conv2d(channels, filters, 3, padding=1 if padded else 0)]
+                self.layers += [nn.BatchNorm(filters)] if padded else []
+                self.layers += [Tensor.relu]
+                channels = filters
+            self.layers += [Tensor.max_pool2d]
+        self.dense = nn.Linear(common.features(args.net), hidden)
         self.out = nn.Linear(hidden, common.CLASSES)
 
     def __call__(self, x):
-        if self.conv is not None:
-            x = self.conv(x).relu().max_pool2d(2)
+        for layer in self.layers:
+            x = layer(x)
         return self.out(self.dense(x.flatten(1)).relu())
 
 
