@@ -15,11 +15,12 @@ static bool fits(const copse__device *device, const copse__graph *graph,
     return copse__cl_window_fits(graph, node, reason);
 }
 
-/* Loop passes of an item that sums over `depth` channels a tap and makes some of `width`. */
+/* Loop passes of an item that sums over `depth` channels a tap and makes some of `width`; at an edge each
+ * pixel has a loop of its own. */
 static size_t item_steps(const copse__launch *launch, const copse_window *g, size_t depth,
                          size_t width) {
     size_t single = width % copse__cl_vector(launch->device) * PIXELS;
-    return (size_t)g->r * g->s * (depth * copse__max_size(single, 1) + 2 * PIXELS);
+    return (size_t)g->r * g->s * (depth * copse__max_size(single, PIXELS) + 2 * PIXELS);
 }
 
 static copse_status forward_prepare(copse__launch *launch, copse_error *err) {

@@ -27,6 +27,12 @@ static const struct {
     {9, 32, 32, 3, 32, 3, 3, 1, 1, 1, 1, false, COPSE__ACT_RELU, COPSE__IN_FULL},
     {9, 28, 28, 1, 32, 3, 3, 1, 1, 1, 1, false, COPSE__ACT_RELU, COPSE__IN_FULL},
     {1031, 4, 4, 1, 2, 3, 3, 1, 1, 1, 1, true, COPSE__ACT_RELU, COPSE__IN_FULL},
+    /* whole vectors of channels: what Winograd's algorithm takes */
+    {1, 1, 1, 16, 16, 3, 3, 1, 1, 1, 1, true, COPSE__ACT_NONE, COPSE__IN_ALL},
+    {2, 3, 6, 16, 48, 3, 3, 1, 1, 1, 1, false, COPSE__ACT_SIGMOID, COPSE__IN_MOST},
+    {3, 10, 7, 32, 16, 3, 3, 1, 1, 1, 1, true, COPSE__ACT_TANH, COPSE__IN_FULL},
+    {2, 5, 5, 208, 32, 3, 3, 1, 1, 1, 1, true, COPSE__ACT_GELU, COPSE__IN_FULL},
+    {37, 9, 9, 48, 64, 3, 3, 1, 1, 1, 1, true, COPSE__ACT_RELU, COPSE__IN_FULL},
 };
 
 /* One side of a window: output size and first pad, as Keras resolves them. */
