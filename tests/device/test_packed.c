@@ -16,13 +16,17 @@ static const char *const packed[] = {
     "conv2d_grad_filter=packed",
     NULL,
 };
+static const char *const winograd[] = {"conv2d=winograd", "conv2d_grad_input=winograd",
+                                       "conv2d_grad_filter=winograd", NULL};
+static const char *const winograd4[] = {"conv2d=winograd4", "conv2d_grad_input=winograd4",
+                                        "conv2d_grad_filter=winograd4", NULL};
 
-static copse__device *open_packed(void) {
+static copse__device *open_with(const char *const *providers) {
     copse_error error = {0};
     copse__device *device;
     const char *at = getenv("COPSE_TEST_DEVICE");
     copse__device_choice choice = {.api = COPSE__API_OPENCL, .part_count = 1};
-    copse__device_options options = {.providers = packed};
+    copse__device_options options = {.providers = providers};
     unsigned platform = 0, index = 0;
     if (at)
         ck_assert_int_eq(sscanf(at, "%u:%u", &platform, &index), 2);
@@ -101,7 +105,7 @@ static const size_t dense_sizes[][4] = {
 };
 
 START_TEST(test_dense_all_sizes_equal_host) {
-    copse__device *device = open_packed(), *host = open_host(1);
+    copse__device *device = open_with(packed), *host = open_host(1);
     bool supported = is_supported(device);
     for (size_t i = 0; supported && i < sizeof dense_sizes / sizeof dense_sizes[0]; i++) {
         const size_t *s = dense_sizes[i];
@@ -154,14 +158,14 @@ static const shape conv_shapes[] = {
 };
 
 static void conv_passes(copse__device *device, copse__device *host, const shape *s,
-                        size_t i) {
+                        size_t i, int acts) {
     char what[96];
     copse__node_operand x = BATCHED(COPSE_F32, s->planned, s->h, s->w, s->c);
     copse__node_operand y = BATCHED(COPSE_F32, s->planned, s->p, s->q, s->f);
     copse__node_operand w =
         FIXED(COPSE_F32, s->win.kernel_h, s->win.kernel_w, s->c, s->f);
     copse__node_operand b = FIXED(COPSE_F32, s->f);
-    for (int act = 0; act < 3; act++) {
+    for (int act = 0; act < acts; act++) {
         copse__node_spec spec = {.op = COPSE__OP_CONV2D, .in = {x, w}, .out = {y}};
         spec.attrs.window = s->win;
         spec.attrs.act = (copse__activation)act;
@@ -182,12 +186,46 @@ static void conv_passes(copse__device *device, copse__device *host, const shape 
 }
 
 START_TEST(test_conv2d_all_shapes_equal_host) {
-    copse__device *device = open_packed(), *host = open_host(1);
+    copse__device *device = open_with(packed), *host = open_host(1);
     bool supported = is_supported(device);
     for (size_t i = 0; supported && i < sizeof conv_shapes / sizeof conv_shapes[0]; i++)
-        conv_passes(device, host, &conv_shapes[i], i);
+        conv_passes(device, host, &conv_shapes[i], i, 3);
     copse__device_close(device);
     copse__device_close(host);
+}
+END_TEST
+
+/* Sizes of the moment around tiles of 2 and of 4, blocks and panels; all pads; an empty batch. */
+static const shape winograd_shapes[] = {
+    {1, 1, 1, 1, 16, 1, 1, 16, {3, 3, 1, 1, 1, 1, 1, 1}},
+    {3, 0, 5, 5, 16, 3, 3, 16, {3, 3, 1, 1, 1, 1, 0, 0}},
+    {4, 3, 12, 11, 32, 10, 9, 16, {3, 3, 1, 1, 1, 1, 0, 0}},
+    {2, 2, 7, 6, 48, 9, 8, 80, {3, 3, 1, 1, 1, 1, 2, 2}},
+    {5, 3, 8, 9, 16, 7, 8, 32, {3, 3, 1, 1, 1, 1, 0, 1}},
+    {9, 8, 14, 14, 64, 14, 14, 96, {3, 3, 1, 1, 1, 1, 1, 1}},
+    {40, 33, 13, 3, 208, 13, 3, 16, {3, 3, 1, 1, 1, 1, 1, 1}},
+    {1, 1, 4, 5, 512, 4, 5, 512, {3, 3, 1, 1, 1, 1, 1, 1}}, /* too deep for tiles of 4 */
+};
+
+static void winograd_all_shapes(const char *const *providers, size_t count, int acts) {
+    copse__device *device = open_with(providers), *host = open_host(1);
+    bool supported = is_supported(device);
+    for (size_t i = 0; supported && i < count; i++)
+        conv_passes(device, host, &winograd_shapes[i], i, acts);
+    copse__device_close(device);
+    copse__device_close(host);
+}
+
+#define WINOGRAD_SHAPES (sizeof winograd_shapes / sizeof winograd_shapes[0])
+
+START_TEST(test_winograd_all_shapes_equal_host) {
+    winograd_all_shapes(winograd, WINOGRAD_SHAPES, 3);
+}
+END_TEST
+
+START_TEST(test_winograd4_all_shapes_equal_host) {
+    winograd_all_shapes(winograd4, WINOGRAD_SHAPES - 1,
+                        2); /* sigmoid is left to others */
 }
 END_TEST
 
@@ -195,5 +233,7 @@ int main(void) {
     Suite *suite = suite_create("packed");
     ADD_TEST(suite, test_dense_all_sizes_equal_host);
     ADD_TEST(suite, test_conv2d_all_shapes_equal_host);
+    ADD_TEST(suite, test_winograd_all_shapes_equal_host);
+    ADD_TEST(suite, test_winograd4_all_shapes_equal_host);
     return run_suite(suite);
 }

@@ -8,59 +8,11 @@
 enum { KERNEL_PACK, KERNEL_CONV };  /* forward and the input's gradient */
 enum { KERNEL_FILTER, KERNEL_SUM }; /* the filter's gradient */
 
-typedef struct state {
-    copse__packed_sizes sizes;
-    size_t max_parts;
-    copse__conv_cut cut; /* of the moment */
-} state;
-
-static copse__conv_pass pass_of(const copse__node *node) {
-    if (node->op == COPSE__OP_CONV2D)
-        return COPSE__CONV_FORWARD;
-    return node->op == COPSE__OP_CONV2D_GRAD_INPUT ? COPSE__CONV_GRAD_INPUT
-                                                   : COPSE__CONV_GRAD_FILTER;
-}
-
-static copse__conv_size size_of(const copse__graph *graph, const copse__node *node,
-                                const copse__extents *extents) {
-    copse_window w = copse__cl_window(graph, node);
-    return (copse__conv_size){.images = copse__cl_images(graph, node, extents),
-                              .h = w.h,
-                              .w = w.w,
-                              .c = w.c,
-                              .p = w.p,
-                              .q = w.q,
-                              .f = w.f,
-                              .kernel_h = w.r,
-                              .kernel_w = w.s,
-                              .stride_h = w.stride_h,
-                              .stride_w = w.stride_w,
-                              .dilation_h = w.dilation_h,
-                              .dilation_w = w.dilation_w,
-                              .pad_top = w.pad_top,
-                              .pad_left = w.pad_left};
-}
-
-/* At these extents (NULL: as planned). */
-static bool cut_of(copse__conv_cut *out, const copse__device *device,
-                   const copse__graph *graph, const copse__node *node,
-                   const copse__extents *extents, const char **reason) {
-    copse__packed_sizes sizes;
-    copse__conv_size planned = size_of(graph, node, NULL);
-    copse__conv_size size = size_of(graph, node, extents);
-    size_t units = device->base.caps.compute_units;
-    if (!copse__cl_packed_sizes(&sizes, device, graph, node, reason))
-        return false;
-    *reason = "a window with its channels is larger than its local memory";
-    return copse__conv_cut_at(out, &sizes, pass_of(node), &size, units,
-                              copse__conv_parts(&planned, units));
-}
-
 static bool fits(const copse__device *device, const copse__graph *graph,
                  const copse__node *node, const char **reason) {
     copse__conv_cut cut;
     return copse__cl_window_fits(graph, node, reason) &&
-           cut_of(&cut, device, graph, node, NULL, reason);
+           copse__cl_packed_cut(&cut, device, graph, node, NULL, reason);
 }
 
 static double cost(const copse__device *device, const copse__graph *graph,
@@ -77,9 +29,9 @@ static copse_status workspace(size_t *bytes, copse__device *device,
     copse__conv_cut cut;
     const char *reason;
     size_t floats = 0;
-    bool fine = cut_of(&cut, device, graph, node, NULL, &reason);
-    if (fine && pass_of(node) == COPSE__CONV_GRAD_FILTER) {
-        copse__conv_size planned = size_of(graph, node, NULL);
+    bool fine = copse__cl_packed_cut(&cut, device, graph, node, NULL, &reason);
+    if (fine && copse__cl_conv_pass(node) == COPSE__CONV_GRAD_FILTER) {
+        copse__conv_size planned = copse__cl_conv_size(graph, node, NULL);
         size_t parts = copse__conv_parts(&planned, device->base.caps.compute_units);
         if (parts > 1)
             fine = copse__mul_size(
@@ -94,43 +46,21 @@ static copse_status workspace(size_t *bytes, copse__device *device,
 }
 
 static copse_status prepare(copse__launch *launch, copse_error *err) {
-    bool filter = launch->node->op == COPSE__OP_CONV2D_GRAD_FILTER;
+    static const char *const conv[] = {"conv_pack_f32", "conv_packed_f32"};
+    static const char *const filter[] = {"conv_packed_grad_filter_f32", "packed_sum_f32"};
+    copse__packed_sizes sizes;
     const char *reason;
-    char options[256];
-    state *s;
-    copse_status status = copse__calloc(&s, 1, sizeof *s, err);
-    if (status != COPSE_OK)
-        return status;
-    launch->state = s;
-    if (!copse__cl_packed_sizes(&s->sizes, launch->device, launch->graph, launch->node,
+    if (!copse__cl_packed_sizes(&sizes, launch->device, launch->graph, launch->node,
                                 &reason))
         return copse__fail(err, COPSE_UNSUPPORTED, 0, launch->device->place, "%s: %s",
                            launch->node->name, reason);
-    copse__conv_size planned = size_of(launch->graph, launch->node, NULL);
-    s->max_parts = copse__conv_parts(&planned, launch->device->base.caps.compute_units);
-    copse__packed_options(&s->sizes, options, sizeof options);
-    const copse__cl_source *source = &copse__cl_source_conv_packed;
-    COPSE__TRY(copse__cl_kernel_add(
-                   launch, NULL, source, options,
-                   filter ? "conv_packed_grad_filter_f32" : "conv_pack_f32", err),
-               out);
-    COPSE__TRY(copse__cl_kernel_add(launch, NULL, source, options,
-                                    filter ? "packed_sum_f32" : "conv_packed_f32", err),
-               out);
-out:
-    return status;
-}
-
-static copse_status set_shape(copse__launch *launch, size_t kernel,
-                              const copse_conv_shape *shape, copse_error *err) {
-    cl_int code = clSetKernelArg(launch->kernels[kernel].kernel, 0, sizeof *shape, shape);
-    return code == CL_SUCCESS
-               ? COPSE_OK
-               : copse__cl_fail(err, launch->device, code, "clSetKernelArg");
+    bool is_filter = copse__cl_conv_pass(launch->node) == COPSE__CONV_GRAD_FILTER;
+    return copse__cl_conv_prepare(launch, &sizes, &copse__cl_source_conv_packed, "",
+                                  is_filter ? filter : conv, 2, err);
 }
 
 static copse_status set_conv(copse__launch *launch, copse_error *err) {
-    const state *s = launch->state;
+    const copse__cl_conv_state *s = launch->state;
     const copse__operands *o = &launch->operands;
     bool has_bias = launch->node->op == COPSE__OP_CONV2D &&
                     copse__cl_input(launch->graph, launch->node, 2) != NULL;
@@ -140,12 +70,13 @@ static copse_status set_conv(copse__launch *launch, copse_error *err) {
     uint32_t act = 0;
     if (launch->node->op == COPSE__OP_CONV2D)
         act = (uint32_t)launch->node->attrs.act;
-    copse_status status = set_shape(launch, KERNEL_PACK, &s->cut.shape, err);
+    copse_status status =
+        copse__cl_arg_conv_shape(launch, KERNEL_PACK, &s->cut.shape, err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, KERNEL_PACK, 1, err, "vv", &o->inputs[1],
                                 &o->workspace);
     if (status == COPSE_OK)
-        status = set_shape(launch, KERNEL_CONV, &s->cut.shape, err);
+        status = copse__cl_arg_conv_shape(launch, KERNEL_CONV, &s->cut.shape, err);
     if (status == COPSE_OK)
         status =
             copse__cl_args(launch, KERNEL_CONV, 1, err, "vvvvuu", &o->inputs[0],
@@ -165,12 +96,12 @@ static size_t filter_rows(const copse_conv_shape *g) {
 }
 
 static copse_status set_filter(copse__launch *launch, copse_error *err) {
-    const state *s = launch->state;
+    const copse__cl_conv_state *s = launch->state;
     const copse__operands *o = &launch->operands;
     const copse_conv_shape *g = &s->cut.shape;
     const copse__view none = {0};
     bool parted = s->cut.parts > 1;
-    copse_status status = set_shape(launch, KERNEL_FILTER, g, err);
+    copse_status status = copse__cl_arg_conv_shape(launch, KERNEL_FILTER, g, err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, KERNEL_FILTER, 1, err, "vvv", &o->inputs[0],
                                 &o->inputs[1], parted ? &o->workspace : &o->outputs[0]);
@@ -184,7 +115,7 @@ static copse_status set_filter(copse__launch *launch, copse_error *err) {
 
 static copse_status enqueue_filter(copse__launch *launch, copse_error *err) {
     static const size_t one[3] = {1, 1, 1};
-    const state *s = launch->state;
+    const copse__cl_conv_state *s = launch->state;
     copse_status status =
         copse__cl_enqueue(launch, KERNEL_FILTER, 3, s->cut.groups, one, err);
     if (status != COPSE_OK || s->cut.parts == 1)
@@ -198,15 +129,14 @@ static copse_status enqueue(copse__launch *launch, const copse__extents *extents
                             bool changed, copse_error *err) {
     static const size_t one[3] = {1, 1, 1};
     bool filter = launch->node->op == COPSE__OP_CONV2D_GRAD_FILTER;
-    state *s = launch->state;
+    copse__cl_conv_state *s = launch->state;
     copse_status status = COPSE_OK;
     if (changed) {
-        copse__conv_size size = size_of(launch->graph, launch->node, extents);
-        if (!copse__conv_cut_at(&s->cut, &s->sizes, pass_of(launch->node), &size,
-                                launch->device->base.caps.compute_units, s->max_parts))
-            return copse__fail(err, COPSE_INTERNAL, 0, launch->device->place,
-                               "%s: fits as planned but not at these extents",
-                               launch->node->name);
+        copse__conv_size size = copse__cl_conv_size(launch->graph, launch->node, extents);
+        if (!copse__conv_cut_at(&s->cut, &s->sizes, copse__cl_conv_pass(launch->node),
+                                &size, launch->device->base.caps.compute_units,
+                                s->max_parts))
+            return copse__cl_conv_unfit(launch, err);
         status = filter ? set_filter(launch, err) : set_conv(launch, err);
     }
     if (status != COPSE_OK)

@@ -8,41 +8,6 @@
 enum { KERNEL_PACK, KERNEL_CONV }; /* forward and the input's gradient */
 enum { KERNEL_FILTER, KERNEL_SUM, KERNEL_SUM_BIAS }; /* the filter's gradient */
 
-typedef struct state {
-    copse__packed_sizes sizes;
-    size_t max_parts;
-    copse__conv_cut cut; /* of the moment */
-} state;
-
-static copse__conv_pass pass_of(const copse__node *node) {
-    if (node->op == COPSE__OP_CONV2D_MAX_POOL)
-        return COPSE__CONV_FORWARD;
-    return node->op == COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT ? COPSE__CONV_GRAD_INPUT
-                                                            : COPSE__CONV_GRAD_FILTER;
-}
-
-/* The sizes of the map, which is twice as high and wide as its pooled one. */
-static copse__conv_size size_of(const copse__graph *graph, const copse__node *node,
-                                const copse__extents *extents) {
-    copse_window w = copse__cl_window(graph, node);
-    return (copse__conv_size){.images = copse__cl_images(graph, node, extents),
-                              .h = w.h,
-                              .w = w.w,
-                              .c = w.c,
-                              .p = 2 * (size_t)w.p,
-                              .q = 2 * (size_t)w.q,
-                              .f = w.f,
-                              .kernel_h = w.r,
-                              .kernel_w = w.s,
-                              .stride_h = w.stride_h,
-                              .stride_w = w.stride_w,
-                              .dilation_h = w.dilation_h,
-                              .dilation_w = w.dilation_w,
-                              .pad_top = w.pad_top,
-                              .pad_left = w.pad_left,
-                              .pooled = true};
-}
-
 static bool is_2x2(const copse__window *w) {
     return w->kernel_h == 2 && w->kernel_w == 2 && w->stride_h == 2 && w->stride_w == 2 &&
            w->dilation_h == 1 && w->dilation_w == 1 && w->pad_top == 0 &&
@@ -50,7 +15,7 @@ static bool is_2x2(const copse__window *w) {
 }
 
 static const copse__tensor *index_of(const copse__graph *graph, const copse__node *node) {
-    switch (pass_of(node)) {
+    switch (copse__cl_conv_pass(node)) {
     case COPSE__CONV_FORWARD:
         return copse__cl_output(graph, node, 1);
     case COPSE__CONV_GRAD_INPUT:
@@ -58,21 +23,6 @@ static const copse__tensor *index_of(const copse__graph *graph, const copse__nod
     default:
         return copse__cl_input(graph, node, 2);
     }
-}
-
-/* At these extents (NULL: as planned). */
-static bool cut_of(copse__conv_cut *out, const copse__device *device,
-                   const copse__graph *graph, const copse__node *node,
-                   const copse__extents *extents, const char **reason) {
-    copse__packed_sizes sizes;
-    copse__conv_size planned = size_of(graph, node, NULL);
-    copse__conv_size size = size_of(graph, node, extents);
-    size_t units = device->base.caps.compute_units;
-    if (!copse__cl_packed_sizes(&sizes, device, graph, node, reason))
-        return false;
-    *reason = "a window with its channels is larger than its local memory";
-    return copse__conv_cut_at(out, &sizes, pass_of(node), &size, units,
-                              copse__conv_parts(&planned, units));
 }
 
 static bool fits(const copse__device *device, const copse__graph *graph,
@@ -89,7 +39,7 @@ static bool fits(const copse__device *device, const copse__graph *graph,
     if (index && index->dtype != COPSE_U8)
         return false;
     return copse__cl_window_fits(graph, node, reason) &&
-           cut_of(&cut, device, graph, node, NULL, reason);
+           copse__cl_packed_cut(&cut, device, graph, node, NULL, reason);
 }
 
 static size_t filter_elements(const copse__launch *launch) {
@@ -108,12 +58,12 @@ static copse_status workspace(size_t *bytes, copse__device *device,
                               copse_error *err) {
     copse__conv_cut cut;
     const char *reason;
-    bool fine = cut_of(&cut, device, graph, node, NULL, &reason);
+    bool fine = copse__cl_packed_cut(&cut, device, graph, node, NULL, &reason);
     *bytes = 0;
-    if (fine && pass_of(node) != COPSE__CONV_GRAD_FILTER) {
+    if (fine && copse__cl_conv_pass(node) != COPSE__CONV_GRAD_FILTER) {
         fine = copse__mul_size(cut.packed_floats, sizeof(float), bytes);
     } else if (fine) {
-        copse__conv_size planned = size_of(graph, node, NULL);
+        copse__conv_size planned = copse__cl_conv_size(graph, node, NULL);
         size_t parts = copse__conv_parts(&planned, device->base.caps.compute_units);
         size_t elements = copse__tensor_elements(copse__cl_output(graph, node, 0), NULL);
         size_t all;
@@ -142,53 +92,37 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
         [COPSE__CONV_GRAD_FILTER] = {"conv_pool_packed_grad_filter_f32", "packed_sum_f32",
                                      "packed_sum_f32"},
     };
+    static const char *const sparse[] = {"conv_pool_sparse_grad_filter_f32",
+                                         "packed_sum_f32", "packed_sum_f32"};
+    copse__conv_pass pass = copse__cl_conv_pass(launch->node);
+    copse__conv_size planned = copse__cl_conv_size(launch->graph, launch->node, NULL);
+    copse__packed_sizes sizes;
     const char *reason;
-    char options[256];
-    state *s;
-    copse_status status = copse__calloc(&s, 1, sizeof *s, err);
-    if (status != COPSE_OK)
-        return status;
-    launch->state = s;
-    if (!copse__cl_packed_sizes(&s->sizes, launch->device, launch->graph, launch->node,
+    if (!copse__cl_packed_sizes(&sizes, launch->device, launch->graph, launch->node,
                                 &reason))
         return copse__fail(err, COPSE_UNSUPPORTED, 0, launch->device->place, "%s: %s",
                            launch->node->name, reason);
-    copse__conv_size planned = size_of(launch->graph, launch->node, NULL);
-    s->max_parts = copse__conv_parts(&planned, launch->device->base.caps.compute_units);
-    copse__packed_options(&s->sizes, options, sizeof options);
-    const char *const *name = names[pass_of(launch->node)];
-    static const char *const sparse[] = {"conv_pool_sparse_grad_filter_f32",
-                                         "packed_sum_f32", "packed_sum_f32"};
-    if (pass_of(launch->node) == COPSE__CONV_GRAD_FILTER &&
-        is_sparse(&s->sizes, &planned))
-        name = sparse;
-    for (size_t k = 0; k < 3 && name[k] && status == COPSE_OK; k++)
-        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_conv_pool_packed,
-                                      options, name[k], err);
-    return status;
-}
-
-static copse_status set_shape(copse__launch *launch, size_t kernel, copse_error *err) {
-    const state *s = launch->state;
-    cl_int code = clSetKernelArg(launch->kernels[kernel].kernel, 0, sizeof s->cut.shape,
-                                 &s->cut.shape);
-    return code == CL_SUCCESS
-               ? COPSE_OK
-               : copse__cl_fail(err, launch->device, code, "clSetKernelArg");
+    bool is_filter = pass == COPSE__CONV_GRAD_FILTER;
+    return copse__cl_conv_prepare(launch, &sizes, &copse__cl_source_conv_pool_packed, "",
+                                  is_filter && is_sparse(&sizes, &planned) ? sparse
+                                                                           : names[pass],
+                                  is_filter ? 3 : 2, err);
 }
 
 static copse_status set_conv(copse__launch *launch, copse_error *err) {
+    const copse__cl_conv_state *s = launch->state;
     const copse__operands *o = &launch->operands;
-    bool forward = pass_of(launch->node) == COPSE__CONV_FORWARD;
+    bool forward = copse__cl_conv_pass(launch->node) == COPSE__CONV_FORWARD;
     bool has_bias = forward && copse__cl_input(launch->graph, launch->node, 2) != NULL;
     bool has_index = copse__cl_output(launch->graph, launch->node, 1) != NULL;
     const copse__view none = {0};
-    copse_status status = set_shape(launch, KERNEL_PACK, err);
+    copse_status status =
+        copse__cl_arg_conv_shape(launch, KERNEL_PACK, &s->cut.shape, err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, KERNEL_PACK, 1, err, "vv",
                                 forward ? &o->inputs[1] : &o->inputs[2], &o->workspace);
     if (status == COPSE_OK)
-        status = set_shape(launch, KERNEL_CONV, err);
+        status = copse__cl_arg_conv_shape(launch, KERNEL_CONV, &s->cut.shape, err);
     if (status != COPSE_OK)
         return status;
     if (!forward)
@@ -219,7 +153,7 @@ static bool has_sums(const copse__launch *launch) {
 static copse_status set_sum(copse__launch *launch, size_t kernel, size_t rows,
                             const copse__view *parts, const copse__view *out,
                             copse_error *err) {
-    const state *s = launch->state;
+    const copse__cl_conv_state *s = launch->state;
     const copse__view none = {0};
     return copse__cl_args(launch, kernel, 0, err, "uuuuvvvuu", (uint32_t)rows,
                           (uint32_t)s->cut.shape.target_c,
@@ -228,7 +162,7 @@ static copse_status set_sum(copse__launch *launch, size_t kernel, size_t rows,
 }
 
 static copse_status set_filter(copse__launch *launch, copse_error *err) {
-    const state *s = launch->state;
+    const copse__cl_conv_state *s = launch->state;
     const copse__operands *o = &launch->operands;
     bool parted = s->cut.parts > 1, sums = has_sums(launch);
     const copse__view none = {0};
@@ -240,7 +174,8 @@ static copse_status set_filter(copse__launch *launch, copse_error *err) {
         bias.offset += begin;
         bias.bytes -= begin;
     }
-    copse_status status = set_shape(launch, KERNEL_FILTER, err);
+    copse_status status =
+        copse__cl_arg_conv_shape(launch, KERNEL_FILTER, &s->cut.shape, err);
     if (status == COPSE_OK)
         status =
             copse__cl_args(launch, KERNEL_FILTER, 1, err, "vvvvvu", &o->inputs[0],
@@ -256,7 +191,7 @@ static copse_status set_filter(copse__launch *launch, copse_error *err) {
 static const size_t one[3] = {1, 1, 1};
 
 static copse_status enqueue_filter(copse__launch *launch, copse_error *err) {
-    const state *s = launch->state;
+    const copse__cl_conv_state *s = launch->state;
     copse_status status =
         copse__cl_enqueue(launch, KERNEL_FILTER, 3, s->cut.groups, one, err);
     if (status != COPSE_OK || s->cut.parts == 1)
@@ -271,16 +206,15 @@ static copse_status enqueue_filter(copse__launch *launch, copse_error *err) {
 
 static copse_status enqueue(copse__launch *launch, const copse__extents *extents,
                             bool changed, copse_error *err) {
-    bool filter = pass_of(launch->node) == COPSE__CONV_GRAD_FILTER;
-    state *s = launch->state;
+    bool filter = copse__cl_conv_pass(launch->node) == COPSE__CONV_GRAD_FILTER;
+    copse__cl_conv_state *s = launch->state;
     copse_status status = COPSE_OK;
     if (changed) {
-        copse__conv_size size = size_of(launch->graph, launch->node, extents);
-        if (!copse__conv_cut_at(&s->cut, &s->sizes, pass_of(launch->node), &size,
-                                launch->device->base.caps.compute_units, s->max_parts))
-            return copse__fail(err, COPSE_INTERNAL, 0, launch->device->place,
-                               "%s: fits as planned but not at these extents",
-                               launch->node->name);
+        copse__conv_size size = copse__cl_conv_size(launch->graph, launch->node, extents);
+        if (!copse__conv_cut_at(&s->cut, &s->sizes, copse__cl_conv_pass(launch->node),
+                                &size, launch->device->base.caps.compute_units,
+                                s->max_parts))
+            return copse__cl_conv_unfit(launch, err);
         status = filter ? set_filter(launch, err) : set_conv(launch, err);
     }
     if (status != COPSE_OK)

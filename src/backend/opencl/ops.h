@@ -35,6 +35,10 @@ extern const copse__cl_provider copse__cl_conv2d_grad_filter_direct;
 extern const copse__cl_provider copse__cl_dense_packed;
 extern const copse__cl_provider copse__cl_conv2d_packed;
 
+/* conv_winograd.c: all three directions of 3 x 3 with stride 1 */
+extern const copse__cl_provider copse__cl_conv2d_winograd;
+extern const copse__cl_provider copse__cl_conv2d_winograd4;
+
 /* conv_pool_packed.c: serves CONV2D_MAX_POOL and its gradients */
 extern const copse__cl_provider copse__cl_conv2d_max_pool_packed;
 

@@ -306,3 +306,70 @@ bool copse__conv_cut_at(copse__conv_cut *out, const copse__packed_sizes *sizes,
     *out = cut;
     return true;
 }
+
+/* pitch_of of cl/conv_winograd.cl. */
+static size_t winograd_pitch(size_t channels) {
+    return channels % 32 ? channels : channels + 16;
+}
+
+/* Source channels in a slab of the filter's gradient: their rows of the tile share the panel of dy. */
+#define WINOGRAD_CHANNELS 96
+
+bool copse__winograd_cut_at(copse__conv_cut *out, const copse__packed_sizes *sizes,
+                            copse__conv_pass pass, const copse__conv_size *z,
+                            size_t outputs, size_t units, size_t max_parts) {
+    copse__conv_cut cut = {0};
+    grid g;
+    size_t points = (outputs + 2) * (outputs + 2), nr = sizes->vw * sizes->nv;
+    if (!fits_int(z, z->images) || z->kernel_h != 3 || z->kernel_w != 3 ||
+        z->stride_h != 1 || z->stride_w != 1 || z->dilation_h != 1 ||
+        z->dilation_w != 1 || z->c % sizes->vw || z->f % sizes->vw || z->pooled ||
+        !z->c || !z->f)
+        return false;
+    cut.shape = base_shape(z, pass, &g);
+    copse_conv_shape *s = &cut.shape;
+    size_t source_c = (size_t)s->source_c, channels = source_c;
+    size_t panels = ceil_div((size_t)s->target_c, nr), wanted = 4 * most(2, units);
+    size_t tiles = z->images * ceil_div((size_t)s->target_h, outputs) *
+                   ceil_div((size_t)s->target_w, outputs);
+    if (most(z->h * z->w * z->c, z->p * z->q * z->f) > INT32_MAX / 4 ||
+        tiles > INT32_MAX / 4)
+        return false;
+    bool filter = pass == COPSE__CONV_GRAD_FILTER;
+    if (filter)
+        channels = round_up(ceil_div(source_c, ceil_div(source_c, WINOGRAD_CHANNELS)),
+                            sizes->vw);
+    size_t a_tile = points * winograd_pitch(channels), multiple = filter ? 1 : sizes->mr;
+    size_t block = least(sizes->slab, COPSE__WINOGRAD_SLAB) / a_tile;
+    if (block < 2 * sizes->mr) /* deep filters are read too often by smaller blocks */
+        block = sizes->slab / a_tile;
+    block = least(block, sizes->panels / (points * nr));
+    if (block < multiple)
+        return false;
+    block = block / multiple * multiple;
+    block = round_up(ceil_div(tiles, most(1, ceil_div(tiles, block))), multiple);
+    s->block_columns = (int32_t)most(1, block);
+    s->channels = (int32_t)channels;
+    size_t blocks = ceil_div(tiles, (size_t)s->block_columns);
+    size_t slabs = ceil_div(source_c, channels), pieces;
+    if (filter) {
+        cut.parts = most(1, least(max_parts, ceil_div(blocks, 4)));
+        s->group_blocks = (int32_t)most(1, ceil_div(blocks, cut.parts));
+        cut.parts = most(1, ceil_div(blocks, (size_t)s->group_blocks));
+        pieces = least(panels, ceil_div(wanted, cut.parts * slabs));
+        cut.groups[0] = cut.parts;
+        cut.groups[1] = slabs;
+    } else {
+        s->group_blocks = (int32_t)most(1, ceil_div(blocks, 4 * wanted));
+        cut.groups[0] = ceil_div(blocks, (size_t)s->group_blocks);
+        cut.groups[1] = 1;
+        pieces = cut.groups[0] ? least(panels, ceil_div(wanted, cut.groups[0])) : 1;
+        cut.packed_floats = points * source_c * panels * nr;
+        cut.pack_groups[0] = source_c / sizes->vw;
+        cut.pack_groups[1] = panels;
+    }
+    s->group_panels = (int32_t)ceil_div(panels, pieces);
+    cut.groups[2] = ceil_div(panels, (size_t)s->group_panels);
+    *out = cut;
+    return true;
+}

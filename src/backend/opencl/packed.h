@@ -102,4 +102,13 @@ bool copse__conv_cut_at(copse__conv_cut *out, const copse__packed_sizes *sizes,
 /* Sums that a filter gradient of this planned size is cut into. */
 size_t copse__conv_parts(const copse__conv_size *size, size_t units);
 
+/* Floats of transformed tiles that a block should have: more would crowd the second-level cache. */
+#define COPSE__WINOGRAD_SLAB 81920
+
+/* Likewise by Winograd's algorithm with tiles of outputs x outputs (2 or 4), 3 x 3 with stride 1:
+ * shape.block_columns are tiles of a block. false also where channels are no whole vectors. */
+bool copse__winograd_cut_at(copse__conv_cut *out, const copse__packed_sizes *sizes,
+                            copse__conv_pass pass, const copse__conv_size *size,
+                            size_t outputs, size_t units, size_t max_parts);
+
 #endif

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/opencl/packed_device.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "backend/opencl/tuned.h"
+#include "backend/opencl/window.h"
 
 size_t copse__cl_native_width(const copse__device *device) {
     cl_uint width = 1;
@@ -62,4 +66,46 @@ void copse__cl_packed_candidates(const copse__device *device, const copse__graph
 
 double copse__cl_packed_cost(const copse__device *device) {
     return device->base.caps.cpu ? 0.5 : 8;
+}
+
+bool copse__cl_packed_cut(copse__conv_cut *out, const copse__device *device,
+                          const copse__graph *graph, const copse__node *node,
+                          const copse__extents *extents, const char **reason) {
+    copse__packed_sizes sizes;
+    copse__conv_size planned = copse__cl_conv_size(graph, node, NULL);
+    copse__conv_size size = copse__cl_conv_size(graph, node, extents);
+    size_t units = device->base.caps.compute_units;
+    if (!copse__cl_packed_sizes(&sizes, device, graph, node, reason))
+        return false;
+    *reason = "a window with its channels is larger than its local memory";
+    return copse__conv_cut_at(out, &sizes, copse__cl_conv_pass(node), &size, units,
+                              copse__conv_parts(&planned, units));
+}
+
+copse_status copse__cl_conv_prepare(copse__launch *launch,
+                                    const copse__packed_sizes *sizes,
+                                    const copse__cl_source *source, const char *further,
+                                    const char *const *names, size_t count,
+                                    copse_error *err) {
+    char options[320];
+    copse__cl_conv_state *s;
+    copse_status status = copse__calloc(&s, 1, sizeof *s, err);
+    if (status != COPSE_OK)
+        return status;
+    launch->state = s;
+    s->sizes = *sizes;
+    copse__conv_size planned = copse__cl_conv_size(launch->graph, launch->node, NULL);
+    s->max_parts = copse__conv_parts(&planned, launch->device->base.caps.compute_units);
+    copse__packed_options(sizes, options, 256);
+    size_t used = strlen(options);
+    snprintf(options + used, sizeof options - used, "%s", further);
+    for (size_t k = 0; k < count && status == COPSE_OK; k++)
+        status = copse__cl_kernel_add(launch, NULL, source, options, names[k], err);
+    return status;
+}
+
+copse_status copse__cl_conv_unfit(const copse__launch *launch, copse_error *err) {
+    return copse__fail(err, COPSE_INTERNAL, 0, launch->device->place,
+                       "%s: fits as planned but not at these extents",
+                       launch->node->name);
 }

@@ -20,12 +20,15 @@ static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
     [COPSE__OP_DENSE_GRAD_WEIGHT] = DENSE,
     [COPSE__OP_BIAS_GRAD] = LIST(&copse__cl_bias_grad),
     [COPSE__OP_CONV2D] = LIST(&copse__cl_conv2d_direct, &copse__cl_conv2d_packed,
+                              &copse__cl_conv2d_winograd, &copse__cl_conv2d_winograd4,
                               &copse__cl_conv2d_columns),
     [COPSE__OP_CONV2D_GRAD_INPUT] =
         LIST(&copse__cl_conv2d_grad_input_direct, &copse__cl_conv2d_packed,
+             &copse__cl_conv2d_winograd, &copse__cl_conv2d_winograd4,
              &copse__cl_conv2d_columns),
     [COPSE__OP_CONV2D_GRAD_FILTER] =
         LIST(&copse__cl_conv2d_grad_filter_direct, &copse__cl_conv2d_packed,
+             &copse__cl_conv2d_winograd, &copse__cl_conv2d_winograd4,
              &copse__cl_conv2d_columns),
     [COPSE__OP_CONV2D_MAX_POOL] = LIST(&copse__cl_conv2d_max_pool_packed),
     [COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT] = LIST(&copse__cl_conv2d_max_pool_packed),

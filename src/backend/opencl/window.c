@@ -48,6 +48,44 @@ size_t copse__cl_images(const copse__graph *graph, const copse__node *node,
     return copse__dim_at(copse__cl_input(graph, node, 0)->dim[0], extents);
 }
 
+copse__conv_pass copse__cl_conv_pass(const copse__node *node) {
+    switch (node->op) {
+    case COPSE__OP_CONV2D:
+    case COPSE__OP_CONV2D_MAX_POOL:
+        return COPSE__CONV_FORWARD;
+    case COPSE__OP_CONV2D_GRAD_INPUT:
+    case COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT:
+        return COPSE__CONV_GRAD_INPUT;
+    default:
+        return COPSE__CONV_GRAD_FILTER;
+    }
+}
+
+copse__conv_size copse__cl_conv_size(const copse__graph *graph, const copse__node *node,
+                                     const copse__extents *extents) {
+    copse_window w = copse__cl_window(graph, node);
+    bool pooled = node->op == COPSE__OP_CONV2D_MAX_POOL ||
+                  node->op == COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT ||
+                  node->op == COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER;
+    size_t fold = pooled ? 2 : 1;
+    return (copse__conv_size){.images = copse__cl_images(graph, node, extents),
+                              .h = w.h,
+                              .w = w.w,
+                              .c = w.c,
+                              .p = fold * w.p,
+                              .q = fold * w.q,
+                              .f = w.f,
+                              .kernel_h = w.r,
+                              .kernel_w = w.s,
+                              .stride_h = w.stride_h,
+                              .stride_w = w.stride_w,
+                              .dilation_h = w.dilation_h,
+                              .dilation_w = w.dilation_w,
+                              .pad_top = w.pad_top,
+                              .pad_left = w.pad_left,
+                              .pooled = pooled};
+}
+
 bool copse__cl_window_fits(const copse__graph *graph, const copse__node *node,
                            const char **reason) {
     const copse__tensor *image, *map;
@@ -76,13 +114,22 @@ bool copse__cl_window_fits(const copse__graph *graph, const copse__node *node,
     return true;
 }
 
-copse_status copse__cl_arg_window(copse__launch *launch, size_t kernel, unsigned index,
-                                  const copse_window *window, copse_error *err) {
-    cl_int code =
-        clSetKernelArg(launch->kernels[kernel].kernel, index, sizeof *window, window);
+static copse_status set_struct(copse__launch *launch, size_t kernel, unsigned index,
+                               const void *value, size_t bytes, copse_error *err) {
+    cl_int code = clSetKernelArg(launch->kernels[kernel].kernel, index, bytes, value);
     return code == CL_SUCCESS
                ? COPSE_OK
                : copse__cl_fail(err, launch->device, code, "clSetKernelArg");
+}
+
+copse_status copse__cl_arg_window(copse__launch *launch, size_t kernel, unsigned index,
+                                  const copse_window *window, copse_error *err) {
+    return set_struct(launch, kernel, index, window, sizeof *window, err);
+}
+
+copse_status copse__cl_arg_conv_shape(copse__launch *launch, size_t kernel,
+                                      const copse_conv_shape *shape, copse_error *err) {
+    return set_struct(launch, kernel, 0, shape, sizeof *shape, err);
 }
 
 size_t copse__cl_vector(const copse__device *device) {
