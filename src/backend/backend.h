@@ -61,8 +61,11 @@ typedef enum copse__queue {
 
 typedef enum copse__memory {
     COPSE__MEMORY_DEVICE,
-    COPSE__MEMORY_STAGING /* pinned host memory with an address: source and target of fast
-                             copies */
+    COPSE__MEMORY_STAGING, /* pinned host memory with an address: source and target of fast
+                              copies */
+    COPSE__MEMORY_SHARED /* DEVICE, where possible with an address: the host sees there what
+                            commands wrote once a fence behind them is done, and commands
+                            that are enqueued later see what it writes */
 } copse__memory;
 
 /* A range of a buffer. offset is a multiple of caps.view_alignment. */
@@ -109,8 +112,9 @@ struct copse__backend {
     copse_status (*buffer_new)(copse__buffer **out, copse__device *device, size_t bytes,
                                copse__memory memory, copse_error *err);
     void (*buffer_free)(copse__buffer *buffer); /* NULL is allowed */
-    void *(*buffer_host)(
-        copse__buffer *buffer); /* the address of staging memory, else NULL */
+    /* The address of staging memory, and of shared memory where the device has such; else
+     * NULL. No call to the driver. */
+    void *(*buffer_host)(copse__buffer *buffer);
 
     /* Asynchronous copies on a queue, after `wait` (may be NULL; not freed). host memory
      * must stay as it is until *done (may be NULL where nobody asks). On failure *done is

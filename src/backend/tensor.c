@@ -87,7 +87,7 @@ copse_status copse_tensor_new(copse_tensor **out, copse_device *device, copse_dt
     if (fits)
         status = copse__backend_of(device->device)
                      ->buffer_new(&tensor->buffer, device->device, tensor->bytes,
-                                  COPSE__MEMORY_DEVICE, err);
+                                  COPSE__MEMORY_SHARED, err);
     else
         status = copse__fail(err, COPSE_INVALID, 0, place,
                              "a tensor's dimensions are at least 1, and its bytes can "

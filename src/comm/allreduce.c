@@ -37,6 +37,19 @@ static verdict judge(copse__allreduce *engine, copse__rank *rank, uint64_t step,
     return TAKE;
 }
 
+static void fill_part(copse__rank *rank, size_t bucket, copse__view view,
+                      copse__fence *ready, bool contributes) {
+    char *at =
+        rank->path == COPSE__PATH_MAPPED ? rank->backend->buffer_host(view.buffer) : NULL;
+    rank->parts[bucket] = (copse__part){.given = true,
+                                        .filled = true,
+                                        .contributes = contributes,
+                                        .view = view,
+                                        .ready = ready,
+                                        .direct = at != NULL,
+                                        .mapped = at != NULL ? at + view.offset : NULL};
+}
+
 copse_status copse__allreduce_submit(copse__allreduce *engine, size_t rank_index,
                                      uint64_t step, size_t bucket, copse__view part,
                                      copse__fence *ready, bool contributes,
@@ -61,20 +74,21 @@ copse_status copse__allreduce_submit(copse__allreduce *engine, size_t rank_index
             rank->first_ns = now;
         rank->submit_ns = now;
         rank->submit_warned = false;
-        copse__part *record = &rank->parts[bucket];
-        record->given = true;
+        rank->parts[bucket].given = true;
+        const bool last = rank->submitted == engine->bucket_count;
+        const uint64_t arrived = copse__engine_arrived(engine);
         if (engine->buckets[bucket].bytes > 0) {
-            *record = (copse__part){.given = true,
-                                    .filled = true,
-                                    .contributes = contributes,
-                                    .view = part,
-                                    .ready = ready};
+            fill_part(rank, bucket, part, ready, contributes);
             ready = NULL;
-            pthread_cond_signal(&rank->mover.wake);
+            /* After its last part a rank waits, and sums meanwhile. */
+            copse__rank_lift_direct(rank, last ? 1 : 0);
+            if (rank->parts[bucket].ready != NULL || !rank->parts[bucket].direct)
+                pthread_cond_signal(&rank->mover.wake);
         }
         /* Its cores are free for what waits to be summed. */
-        if (rank->submitted == engine->bucket_count && copse__engine_can_sum(engine))
-            copse__engine_call_for(engine, UINT64_MAX);
+        if (last && copse__engine_arrived(engine) == arrived &&
+            copse__engine_can_sum(engine))
+            copse__engine_call_for(engine, arrived - engine->claimed, 1);
     }
     pthread_mutex_unlock(&engine->lock);
     if (lives)
@@ -144,7 +158,10 @@ static copse_status await(copse__allreduce *engine, copse__rank *rank,
         if (!engine->failing &&
             rank->delivered >= (rank->waited + 1) * engine->chunks_per_step)
             return COPSE_OK;
-        pthread_cond_wait(&rank->waiter, &engine->lock);
+        if (copse__engine_can_sum(engine))
+            copse__engine_sum(engine);
+        else
+            pthread_cond_wait(&rank->waiter, &engine->lock);
     }
 }
 

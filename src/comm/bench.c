@@ -80,7 +80,7 @@ static copse_status open_bench(bench *self, copse_error *err) {
     for (size_t r = 0; r < self->ranks; r++)
         COPSE__TRY(copse__backend_of(options->devices[r])
                        ->buffer_new(&self->buffers[r], options->devices[r],
-                                    options->bytes, COPSE__MEMORY_DEVICE, err),
+                                    options->bytes, COPSE__MEMORY_SHARED, err),
                    out);
     const copse__allreduce_options engine = {.devices = options->devices,
                                              .rank_count = self->ranks,

@@ -31,7 +31,8 @@ typedef struct copse__part {
     bool contributes;
     copse__view view;
     copse__fence *ready;
-    char *mapped; /* MAPPED: the bytes, while mapped */
+    bool direct;  /* MAPPED: the host needs no call to reach it */
+    char *mapped; /* MAPPED: the bytes, while mapped or direct */
 } copse__part;
 
 typedef enum copse__stage {
@@ -179,8 +180,16 @@ size_t copse__engine_sum_limit(const copse__allreduce *engine);
 bool copse__engine_can_sum(const copse__allreduce *engine);
 /* Sums one chunk; lets the lock go meanwhile. */
 void copse__engine_sum(copse__allreduce *engine);
-/* Wakes threads for so many chunks: idle movers, then reducers. */
-void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks);
+/* Wakes threads for so many chunks, of which the caller will sum `own` itself: idle movers, then
+ * reducers. */
+void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks, uint64_t own);
+
+/* What needs no call to the rank's device, and so is not left to its mover. own: chunks that the
+ * caller will sum, 0 or 1. */
+void copse__rank_lift_direct(copse__rank *rank, uint64_t own);
+void copse__rank_lower_direct(copse__rank *rank);
+/* Whether a sum waits to go back to the rank's device. */
+bool copse__rank_can_lower(const copse__rank *rank);
 
 /* COPSE_INVALID: what is wrong, and its value. */
 copse_status copse__comm_invalid(copse_error *err, const char *what, size_t value);

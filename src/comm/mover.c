@@ -87,15 +87,18 @@ static copse__flow *oldest_flow(copse__rank *rank) {
 /* ---- what became of chunks ---- */
 
 /* All ranks' next chunks may be there now, to be summed. */
-static void arrive(copse__rank *rank, uint64_t chunks) {
+static void arrive(copse__rank *rank, uint64_t chunks, uint64_t own) {
     copse__allreduce *engine = rank->engine;
     rank->arrived += chunks;
     const uint64_t all = copse__engine_arrived(engine);
     if (all <= engine->claimed || rank->arrived - chunks >= all)
         return; /* others are behind */
-    /* A mover that waits for nothing takes one itself. */
-    const uint64_t own = oldest_flow(rank) == NULL ? 1 : 0;
-    copse__engine_call_for(engine, all - engine->claimed - own);
+    copse__engine_call_for(engine, all - engine->claimed, own);
+}
+
+/* A mover that waits for nothing sums a chunk itself. */
+static uint64_t own_of(copse__rank *rank) {
+    return oldest_flow(rank) == NULL ? 1 : 0;
 }
 
 /* The rank has `chunks` more of the sum. */
@@ -106,7 +109,7 @@ static void deliver(copse__rank *rank, uint64_t chunks) {
     uint64_t chunk;
     copse__part *part = part_of(rank, rank->delivered - 1, &bucket, &chunk);
     if (chunk + 1 == engine->buckets[bucket].chunk_count) {
-        part->filled = false;
+        part->filled = part->direct = false;
         part->mapped = NULL;
     }
     if (rank->delivered == (rank->waited + 1) * engine->chunks_per_step)
@@ -181,6 +184,20 @@ static bool land_one(copse__rank *rank, copse__flow *flow) {
 
 /* ---- mapped ranks: bucket by bucket ---- */
 
+/* The host has a bucket. */
+static void lifted(copse__rank *rank, size_t bucket, uint64_t own) {
+    const uint64_t chunks = rank->engine->buckets[bucket].chunk_count;
+    rank->mover.down.landed = rank->mover.down.issued += chunks;
+    arrive(rank, chunks, own);
+}
+
+/* The device has a bucket's sum. */
+static void lowered(copse__rank *rank, size_t bucket) {
+    const uint64_t chunks = rank->engine->buckets[bucket].chunk_count;
+    rank->mover.up.landed = rank->mover.up.issued += chunks;
+    deliver(rank, chunks);
+}
+
 static void lift_mapped(copse__rank *rank) {
     copse__flow *flow = &rank->mover.down;
     size_t index;
@@ -188,21 +205,24 @@ static void lift_mapped(copse__rank *rank) {
     copse__part *part = part_of(rank, flow->issued, &index, &chunk);
     copse__fence *ready = part->ready;
     part->ready = NULL;
-    void *mapped = NULL;
+    void *mapped = part->mapped;
     copse_error error = {0};
     const copse__view view = view_of(rank, index);
+    const bool direct = part->direct;
     call_begin(rank, COPSE__STAGE_MAP, flow->issued);
-    copse_status status = rank->backend->map(&mapped, rank->device, COPSE__QUEUE_DOWNLOAD,
-                                             view, true, ready, &error);
-    if (status == COPSE_OK)
-        free_fence(rank, ready);
+    copse_status status;
+    if (direct) {
+        status = take_fence(rank, ready, &error);
+    } else {
+        status = rank->backend->map(&mapped, rank->device, COPSE__QUEUE_DOWNLOAD, view,
+                                    true, ready, &error);
+        if (status == COPSE_OK)
+            free_fence(rank, ready);
+    }
     call_end(rank, status, &error);
     part->mapped = mapped;
-    if (!may_move(rank))
-        return;
-    const uint64_t chunks = rank->engine->buckets[index].chunk_count;
-    flow->landed = flow->issued += chunks;
-    arrive(rank, chunks);
+    if (may_move(rank))
+        lifted(rank, index, own_of(rank));
 }
 
 /* Unmaps and waits until the device has it. */
@@ -230,11 +250,8 @@ static void lower_mapped(copse__rank *rank) {
     if (status != COPSE_OK)
         return;
     part->mapped = NULL;
-    if (!may_move(rank))
-        return;
-    const uint64_t chunks = rank->engine->buckets[index].chunk_count;
-    flow->landed = flow->issued += chunks;
-    deliver(rank, chunks);
+    if (may_move(rank))
+        lowered(rank, index);
 }
 
 /* ---- the thread ---- */
@@ -254,7 +271,7 @@ static bool can_lift(copse__rank *rank) {
            q < rank->mover.up.landed + engine->slot_count;
 }
 
-static bool can_lower(const copse__rank *rank) {
+bool copse__rank_can_lower(const copse__rank *rank) {
     const copse__allreduce *engine = rank->engine;
     const uint64_t q = rank->mover.up.issued;
     if (q >= engine->summed)
@@ -263,13 +280,42 @@ static bool can_lower(const copse__rank *rank) {
            copse__bucket_end(engine, q) <= engine->summed;
 }
 
+/* The next part on a way of a mapped rank, where it is direct and the mover is not in the middle of
+ * one. */
+static copse__part *direct_part(copse__rank *rank, const copse__flow *flow,
+                                size_t *bucket) {
+    uint64_t chunk;
+    copse__part *part = part_of(rank, flow->issued, bucket, &chunk);
+    return part->direct && rank->mover.stage == COPSE__STAGE_IDLE ? part : NULL;
+}
+
+void copse__rank_lift_direct(copse__rank *rank, uint64_t own) {
+    size_t bucket;
+    while (may_move(rank) && rank->path == COPSE__PATH_MAPPED && can_lift(rank)) {
+        const copse__part *part = direct_part(rank, &rank->mover.down, &bucket);
+        if (part == NULL || part->ready != NULL)
+            return;
+        lifted(rank, bucket, own);
+    }
+}
+
+void copse__rank_lower_direct(copse__rank *rank) {
+    size_t bucket;
+    while (may_move(rank) && rank->path == COPSE__PATH_MAPPED &&
+           copse__rank_can_lower(rank) &&
+           direct_part(rank, &rank->mover.up, &bucket) != NULL)
+        lowered(rank, bucket);
+}
+
 /* Does the next thing that is due; false where nothing is. Sums go home first: they free
  * slots, and somebody may wait for them. */
 static bool go_on(copse__rank *rank) {
     copse__mover *mover = &rank->mover;
     const bool mapped = rank->path == COPSE__PATH_MAPPED;
+    copse__rank_lower_direct(rank);
+    copse__rank_lift_direct(rank, own_of(rank));
     copse__flow *oldest = oldest_flow(rank);
-    if (can_lower(rank)) {
+    if (copse__rank_can_lower(rank)) {
         if (mapped)
             lower_mapped(rank);
         else
@@ -280,12 +326,17 @@ static bool go_on(copse__rank *rank) {
         else
             move_chunk(rank, &mover->down);
     } else if (oldest != NULL) {
-        if (land_one(rank, oldest) && may_move(rank))
-            (oldest == &mover->down ? arrive : deliver)(rank, 1);
+        if (!land_one(rank, oldest) || !may_move(rank))
+            return true;
+        if (oldest == &mover->down)
+            arrive(rank, 1, own_of(rank));
+        else
+            deliver(rank, 1);
     } else if (copse__engine_can_sum(rank->engine)) {
         copse__engine_sum(rank->engine);
-        if (copse__engine_can_sum(rank->engine) && (can_lower(rank) || can_lift(rank)))
-            copse__engine_call_for(rank->engine, 1); /* this one has to do elsewhere */
+        if (copse__engine_can_sum(rank->engine) &&
+            (copse__rank_can_lower(rank) || can_lift(rank)))
+            copse__engine_call_for(rank->engine, 1, 0); /* this one has to do elsewhere */
     } else {
         return false;
     }
@@ -301,7 +352,7 @@ static void release_parts(copse__rank *rank) {
         if (!part->filled)
             continue;
         const copse__view view = view_of(rank, b);
-        char *mapped = part->mapped;
+        char *mapped = part->direct ? NULL : part->mapped;
         copse__fence *ready = part->ready;
         *part = (copse__part){.given = part->given};
         copse_error error = {0};

@@ -2,6 +2,8 @@
 #include "comm/rates.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,7 +14,9 @@
 #endif
 
 #define TRIES 7
-#define MEMORY_TRIES 3
+#define MOST_MEMORY_TRIES 32 /* of small footprints, which any interruption disturbs */
+#define LEAST_MEMORY_TRIES 3
+#define SMALL_FOOTPRINT ((size_t)1 << 20)
 #define MOST_THREADS 64
 
 static double best_rate(double bytes, uint64_t begin, uint64_t end, double best) {
@@ -25,16 +29,17 @@ static double best_rate(double bytes, uint64_t begin, uint64_t end, double best)
 /* Threads wait at the gate until it is known how many there are. */
 typedef struct gate {
     pthread_mutex_t lock;
-    pthread_barrier_t start;
+    atomic_size_t arrived; /* threads at the barrier, over all its rounds */
     bool open;
     float *memory;
     size_t pieces, count; /* a piece a thread, of so many floats */
+    int tries;
 } gate;
 
 typedef struct loop {
     gate *gate;
     size_t index;
-    uint64_t plain[MEMORY_TRIES][2], streamed[MEMORY_TRIES][2]; /* begin, end */
+    uint64_t plain[MOST_MEMORY_TRIES][2], streamed[MOST_MEMORY_TRIES][2]; /* begin, end */
 } loop;
 
 static void add_in_place(float *x, size_t count) {
@@ -55,6 +60,14 @@ static void copy_streaming(float *to, const float *from, size_t count) {
 #endif
 }
 
+/* Whoever slept would begin long after the others, and small footprints would measure that. */
+static void meet(gate *all, size_t round) {
+    atomic_fetch_add(&all->arrived, 1);
+    for (unsigned spins = 1; atomic_load(&all->arrived) < round * all->pieces; spins++)
+        if (spins % 1024 == 0)
+            sched_yield(); /* the other one may need this core */
+}
+
 /* Each thread writes its piece, as a device writes its buffer; then all take the same share of
  * every piece, as those who sum do. What one core wrote last another reads. */
 static void *run_loop(void *user) {
@@ -66,10 +79,11 @@ static void *run_loop(void *user) {
     if (!open)
         return NULL;
     const size_t share = all->count / all->pieces / 32 * 32;
-    for (int t = 0; t < MEMORY_TRIES; t++)
+    size_t round = 0;
+    for (int t = 0; t < all->tries; t++)
         for (int streamed = 0; streamed < 2; streamed++) {
             memset(all->memory + self->index * all->count, t, all->count * sizeof(float));
-            pthread_barrier_wait(&all->start);
+            meet(all, ++round);
             uint64_t *span = streamed ? self->streamed[t] : self->plain[t];
             span[0] = copse__now_ns();
             for (size_t p = 0; p < all->pieces; p++) {
@@ -80,14 +94,14 @@ static void *run_loop(void *user) {
                     add_in_place(mine, share);
             }
             span[1] = copse__now_ns();
-            pthread_barrier_wait(&all->start);
+            meet(all, ++round);
         }
     return NULL;
 }
 
 /* From the first begin to the last end of a try, over all threads. */
 static void take_rates(const loop *loops, size_t threads, double bytes, double *best) {
-    for (int t = 0; t < MEMORY_TRIES; t++) {
+    for (int t = 0; t < loops->gate->tries; t++) {
         uint64_t begin[2] = {UINT64_MAX, UINT64_MAX}, end[2] = {0, 0};
         for (size_t i = 0; i < threads; i++) {
             const uint64_t *const spans[2] = {loops[i].plain[t], loops[i].streamed[t]};
@@ -111,7 +125,9 @@ copse_status copse__rate_memory(double *out, size_t footprint, size_t threads,
     loop loops[MOST_THREADS] = {0};
     gate entry = {.lock = PTHREAD_MUTEX_INITIALIZER,
                   .pieces = threads,
-                  .count = per_thread / sizeof(float)};
+                  .count = per_thread / sizeof(float),
+                  .tries = footprint <= SMALL_FOOTPRINT ? MOST_MEMORY_TRIES
+                                                        : LEAST_MEMORY_TRIES};
     entry.memory = aligned_alloc(4096, per_thread * threads);
     if (entry.memory == NULL)
         return copse__fail_nomem(err, per_thread * threads);
@@ -123,15 +139,12 @@ copse_status copse__rate_memory(double *out, size_t footprint, size_t threads,
             break;
     }
     entry.open = started == threads;
-    if (entry.open)
-        pthread_barrier_init(&entry.start, NULL, (unsigned)threads);
     pthread_mutex_unlock(&entry.lock);
     for (size_t t = 0; t < started; t++)
         pthread_join(ids[t], NULL);
     free(entry.memory);
     if (!entry.open)
         return copse__fail(err, COPSE_NOMEM, 0, "memory rate", "cannot start threads");
-    pthread_barrier_destroy(&entry.start);
     const size_t share = entry.count / threads / 32 * 32;
     take_rates(loops, threads, (double)(threads * threads * share * sizeof(float)), out);
     return COPSE_OK;
@@ -148,15 +161,15 @@ typedef struct link {
 } link_probe;
 
 static copse_status open_link(link_probe *probe, copse__device *device, size_t bytes,
-                              size_t chunk_bytes, copse_error *err) {
+                              size_t chunk_bytes, copse__memory memory,
+                              copse_error *err) {
     *probe = (link_probe){.backend = copse__backend_of(device),
                           .device = device,
                           .bytes = bytes,
                           .chunk_bytes = chunk_bytes,
                           .slot_count = 8};
     copse_status status = COPSE_OK;
-    COPSE__TRY(probe->backend->buffer_new(&probe->memory, device, bytes,
-                                          COPSE__MEMORY_DEVICE, err),
+    COPSE__TRY(probe->backend->buffer_new(&probe->memory, device, bytes, memory, err),
                out);
     COPSE__TRY(probe->backend->buffer_new(&probe->slots, device,
                                           probe->slot_count * chunk_bytes,
@@ -202,7 +215,8 @@ static copse_status rate_copy(double *out, copse__device *device, size_t bytes,
                               size_t chunk_bytes, bool down, copse_error *err) {
     *out = 0;
     link_probe probe;
-    copse_status status = open_link(&probe, device, bytes, chunk_bytes, err);
+    copse_status status =
+        open_link(&probe, device, bytes, chunk_bytes, COPSE__MEMORY_DEVICE, err);
     for (int t = 0; t < TRIES && status == COPSE_OK; t++) {
         const uint64_t begin = copse__now_ns();
         status = send(&probe, down, err);
@@ -223,9 +237,16 @@ copse_status copse__measure_path(copse__stage_path *out, copse__device *device,
     double down, up, map_rate = 0;
     link_probe probe = {0};
     copse_status status = COPSE_OK;
+    COPSE__TRY(open_link(&probe, device, 4096, 4096, COPSE__MEMORY_SHARED, err), out);
+    if (probe.backend->buffer_host(probe.memory) != NULL) { /* neither call nor copy */
+        *out = COPSE__PATH_MAPPED;
+        goto out;
+    }
+    close_link(&probe, status);
+    probe = (link_probe){0};
     COPSE__TRY(rate_copy(&down, device, bytes, bytes, true, err), out);
     COPSE__TRY(rate_copy(&up, device, bytes, bytes, false, err), out);
-    COPSE__TRY(open_link(&probe, device, bytes, 4096, err), out);
+    COPSE__TRY(open_link(&probe, device, bytes, 4096, COPSE__MEMORY_DEVICE, err), out);
     const copse__view view = {probe.memory, 0, bytes};
     for (int t = 0; t < TRIES; t++) {
         void *mapped;

@@ -93,11 +93,13 @@ static void advance(copse__allreduce *engine, uint64_t q) {
     if (engine->summed == before)
         return;
     if (engine->claimed == before + COPSE__SUM_WINDOW) /* others stopped there */
-        copse__engine_call_for(engine, engine->sum_limit);
+        copse__engine_call_for(engine, engine->sum_limit, 0);
     const bool bucket_done = copse__bucket_end(engine, before) <= engine->summed;
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
-        if (rank->path == COPSE__PATH_COPIED || bucket_done) {
+        if (bucket_done)
+            copse__rank_lower_direct(rank);
+        if (copse__rank_can_lower(rank)) {
             rank->mover.idle = false;
             pthread_cond_signal(&rank->mover.wake);
         }
@@ -127,10 +129,11 @@ void copse__engine_sum(copse__allreduce *engine) {
     }
 }
 
-void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks) {
+void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks, uint64_t own) {
     const size_t limit = copse__engine_sum_limit(engine);
     uint64_t wanted = limit > engine->summing ? limit - engine->summing : 0;
     wanted = chunks < wanted ? chunks : wanted;
+    wanted = own < wanted ? wanted - own : 0;
     for (size_t r = 0; r < engine->rank_count && wanted > 0; r++) {
         copse__mover *mover = &engine->ranks[r].mover;
         if (!mover->idle)

@@ -94,6 +94,9 @@ void *copse__watchdog_main(void *user) {
         const uint64_t now = copse__now_ns();
         for (size_t r = 0; r < engine->rank_count && !engine->quit; r++)
             look_at(engine, &engine->ranks[r], now);
+        if (copse__engine_can_sum(
+                engine)) /* a rank gave its last part and does not wait */
+            copse__engine_call_for(engine, UINT64_MAX, 0);
     }
     pthread_mutex_unlock(&engine->lock);
     return NULL;

@@ -7,11 +7,10 @@
 #include "base/mem.h"
 
 static copse_status new_zeroed(copse__store *store, copse__buffer **out, size_t bytes,
-                               copse_error *err) {
+                               copse__memory memory, copse_error *err) {
     const copse__backend *backend = copse__backend_of(store->device);
     bytes = copse__round_up(bytes ? bytes : 1, 4);
-    copse_status status =
-        backend->buffer_new(out, store->device, bytes, COPSE__MEMORY_DEVICE, err);
+    copse_status status = backend->buffer_new(out, store->device, bytes, memory, err);
     if (status != COPSE_OK)
         return status;
     copse__view all = {.buffer = *out, .bytes = bytes};
@@ -19,12 +18,12 @@ static copse_status new_zeroed(copse__store *store, copse__buffer **out, size_t 
 }
 
 static copse_status new_buckets(copse__store *store, copse__buffer ***out,
-                                copse_error *err) {
+                                copse__memory memory, copse_error *err) {
     const copse__layout *layout = store->layout;
     copse_status status = copse__calloc(out, layout->bucket_count, sizeof **out, err);
     for (size_t b = 0; b < layout->bucket_count && status == COPSE_OK; b++)
         status = new_zeroed(store, &(*out)[b],
-                            layout->buckets[b].elements * sizeof(float), err);
+                            layout->buckets[b].elements * sizeof(float), memory, err);
     return status;
 }
 
@@ -85,14 +84,19 @@ copse_status copse__store_new(copse__store **out, copse__device *device,
     store->slot_count = slot_count;
     for (size_t i = 0; i < plan_count; i++)
         store->state_bytes = copse__max_size(store->state_bytes, plans[i]->state_bytes);
-    COPSE__TRY(new_buckets(store, &store->weights, err), fail);
-    if (with_gradients)
-        COPSE__TRY(new_buckets(store, &store->gradients, err), fail);
+    COPSE__TRY(new_buckets(store, &store->weights, COPSE__MEMORY_DEVICE, err), fail);
+    if (with_gradients) /* which the host sums */
+        COPSE__TRY(new_buckets(store, &store->gradients, COPSE__MEMORY_SHARED, err),
+                   fail);
     for (size_t s = 0; s < slot_count; s++)
-        COPSE__TRY(new_buckets(store, &store->slots[s], err), fail);
+        COPSE__TRY(new_buckets(store, &store->slots[s], COPSE__MEMORY_DEVICE, err), fail);
     if (store->state_bytes > 0)
-        COPSE__TRY(new_zeroed(store, &store->state, store->state_bytes, err), fail);
-    COPSE__TRY(new_zeroed(store, &store->scalars, sizeof(copse_scalars), err), fail);
+        COPSE__TRY(new_zeroed(store, &store->state, store->state_bytes,
+                              COPSE__MEMORY_DEVICE, err),
+                   fail);
+    COPSE__TRY(new_zeroed(store, &store->scalars, sizeof(copse_scalars),
+                          COPSE__MEMORY_DEVICE, err),
+               fail);
     COPSE__TRY(new_arena(store, plans, plan_count, err), fail);
     COPSE__TRY(copse__backend_of(device)->finish(device, COPSE__QUEUE_COMPUTE, err),
                fail);

@@ -23,7 +23,9 @@ void ranks_make_buffers(ranks *all) {
             const size_t bytes = bytes_of(all, b);
             ASSERT_OK(copse__backend_of(all->devices[r])
                           ->buffer_new(&all->buffers[r][b], all->devices[r],
-                                       bytes > 0 ? bytes : 4, COPSE__MEMORY_DEVICE,
+                                       bytes > 0 ? bytes : 4,
+                                       all->shared[r][b] ? COPSE__MEMORY_SHARED
+                                                         : COPSE__MEMORY_DEVICE,
                                        &error));
             all->host[r][b] = malloc(bytes + 4);
         }

@@ -26,6 +26,8 @@ static copse_status open_devices(copse_error *error) {
         status = copse__select_devices(topo, getenv("COPSE_TEST_DEVICES"), &choices,
                                        &count, error);
     all = (ranks){.count = count, .bucket_count = 4, .elements = elements};
+    for (size_t r = 0; r < count; r++)
+        all.shared[r][r % 2] = all.shared[r][3] = true;
     for (size_t r = 0; r < count && status == COPSE_OK; r++)
         status = copse__device_open(&all.devices[r], &choices[r], &opening, error);
     free(choices);

@@ -43,7 +43,7 @@ struct copse__device {
     pthread_cond_t change;
     lane queues[COPSE__QUEUE_COUNT];
     made *fences, *buffers;
-    bool quit, released, struck, forbidden;
+    bool quit, released, struck, forbidden, shares;
     bool armed;
     fake_call fault_call;
     size_t fault_left;
@@ -235,7 +235,8 @@ static void fake_buffer_free(copse__buffer *buffer) {
 }
 
 static void *fake_buffer_host(copse__buffer *buffer) {
-    return buffer->memory == COPSE__MEMORY_STAGING ? buffer->data : NULL;
+    const bool shared = buffer->memory == COPSE__MEMORY_SHARED && buffer->device->shares;
+    return shared || buffer->memory == COPSE__MEMORY_STAGING ? buffer->data : NULL;
 }
 
 static copse_status fake_write(copse__device *device, copse__queue queue, copse__view to,
@@ -495,6 +496,10 @@ size_t fake_staging_bytes(copse__device *device) {
     const size_t bytes = device->staging_bytes;
     pthread_mutex_unlock(&device->lock);
     return bytes;
+}
+
+void fake_share(copse__device *device) {
+    device->shares = true;
 }
 
 void fake_limit_allocation(copse__device *device, size_t bytes) {

@@ -49,6 +49,8 @@ size_t fake_live_objects(copse__device *device);
 /* Of all staging buffers that live. */
 size_t fake_staging_bytes(copse__device *device);
 /* The largest buffer from now on. */
+/* From now on it has shared memory with an address. */
+void fake_share(copse__device *device);
 void fake_limit_allocation(copse__device *device, size_t bytes);
 
 /* The bytes of a buffer. */

@@ -112,7 +112,7 @@ static void host_buffer_free(copse__buffer *buffer) {
 }
 
 static void *host_buffer_host(copse__buffer *buffer) {
-    return buffer->memory == COPSE__MEMORY_STAGING ? buffer->data : NULL;
+    return buffer->memory == COPSE__MEMORY_DEVICE ? NULL : buffer->data;
 }
 
 /* Whether `bytes` from the view's start lie in its buffer. */

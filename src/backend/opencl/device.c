@@ -148,6 +148,7 @@ static copse_status read_caps(copse__device *device, copse_error *err) {
     caps->compute_units = units > 0 ? units : 1;
     caps->cpu = (type & CL_DEVICE_TYPE_CPU) && !(type & CL_DEVICE_TYPE_GPU);
     caps->unified = unified == CL_TRUE;
+    device->shares = copse__cl_shares(device);
     caps->fp16 = strstr(extensions, "cl_khr_fp16") != NULL;
     caps->fp64 = twice != 0;
     caps->exact_divide_sqrt = (single & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;

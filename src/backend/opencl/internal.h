@@ -2,7 +2,9 @@
 #ifndef COPSE_BACKEND_OPENCL_INTERNAL_H
 #define COPSE_BACKEND_OPENCL_INTERNAL_H
 
+#ifndef CL_TARGET_OPENCL_VERSION
 #define CL_TARGET_OPENCL_VERSION 120
+#endif
 #include <CL/cl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -37,6 +39,7 @@ struct copse__device {
     cl_command_queue queues[COPSE__QUEUE_COUNT];
     cl_event
         gates[COPSE__QUEUE_COUNT]; /* what is held back waits for; NULL: nothing is */
+    bool shares; /* it has memory for COPSE__MEMORY_SHARED */
     bool profile;
     bool clock_known;         /* where profiled: its stamps are of a clock */
     uint64_t clock_offset_ns; /* they + it, modulo 2^64: the host's clock */
@@ -71,6 +74,7 @@ struct copse__buffer {
     size_t bytes;         /* as asked for */
     size_t allocated;     /* rounded up */
     void *host;           /* staging: mapped for as long as the buffer lives */
+    void *shared;         /* its bytes, where it is shared memory with an address */
     pthread_mutex_t lock; /* guards views */
     copse__cl_view *views;
     size_t view_count, view_capacity;
@@ -105,6 +109,13 @@ copse_status copse__cl_fail(copse_error *err, const copse__device *device, cl_in
 copse_status copse__cl_open(copse__device **out, const copse__device_choice *choice,
                             const copse__device_options *options, copse_error *err);
 void copse__cl_close(copse__device *device);
+
+/* shared.c */
+/* Memory that device and host may use by turns without a call: fine-grained buffers of
+ * OpenCL 2.0. Which devices have them; NULL where none is left. */
+bool copse__cl_shares(const copse__device *device);
+void *copse__cl_shared_new(const copse__device *device, size_t bytes);
+void copse__cl_shared_free(const copse__device *device, void *memory);
 
 /* memory.c */
 copse_status copse__cl_buffer_new(copse__buffer **out, copse__device *device,

@@ -35,8 +35,13 @@ static copse_status allocate(copse__buffer *buffer, copse__memory memory,
     cl_mem_flags flags = CL_MEM_READ_WRITE;
     if (memory == COPSE__MEMORY_STAGING)
         flags |= CL_MEM_ALLOC_HOST_PTR;
+    if (memory == COPSE__MEMORY_SHARED && device->shares)
+        buffer->shared = copse__cl_shared_new(device, allocated);
+    if (buffer->shared) /* else it is memory as any other */
+        flags |= CL_MEM_USE_HOST_PTR;
     cl_int code;
-    buffer->memory = clCreateBuffer(device->context, flags, allocated, NULL, &code);
+    buffer->memory =
+        clCreateBuffer(device->context, flags, allocated, buffer->shared, &code);
     if (code != CL_SUCCESS)
         return copse__fail(err, COPSE_DEVICE_MEMORY, code, device->place,
                            "the device has no %s left (%s); use a smaller batch",
@@ -90,13 +95,15 @@ void copse__cl_buffer_free(copse__buffer *buffer) {
     free(buffer->views);
     if (buffer->memory)
         clReleaseMemObject(buffer->memory);
+    if (buffer->shared)
+        copse__cl_shared_free(device, buffer->shared);
     atomic_fetch_sub(&device->allocated_bytes, buffer->allocated);
     pthread_mutex_destroy(&buffer->lock);
     free(buffer);
 }
 
 void *copse__cl_buffer_host(copse__buffer *buffer) {
-    return buffer->host;
+    return buffer->host ? buffer->host : buffer->shared;
 }
 
 copse_status copse__cl_view_check(const copse__device *device, copse__view view,
