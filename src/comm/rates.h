@@ -5,7 +5,8 @@
 #include "comm/allreduce.h"
 
 /* Bytes per second, read and written together, of plain and streaming loops of so many threads
- * over `footprint` bytes that each of them wrote a part of just before: the best of a few. */
+ * over `footprint` bytes that each of them wrote a part of just before: the best of a few. Of
+ * small footprints also of one thread alone, whose cache may hold all. */
 copse_status copse__rate_memory(double *out, size_t footprint, size_t threads,
                                 copse_error *err);
 

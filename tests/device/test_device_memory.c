@@ -149,6 +149,39 @@ START_TEST(test_staging_memory_is_source_and_target) {
 }
 END_TEST
 
+/* Where it has an address, device and host use it by turns without a call. */
+START_TEST(test_shared_memory_is_the_devices_and_the_hosts) {
+    copse_error error = {0};
+    copse__buffer *shared = new_buffer(BYTES, COPSE__MEMORY_SHARED);
+    copse__buffer *device = new_buffer(BYTES, COPSE__MEMORY_DEVICE);
+    copse__view view = {shared, 0, BYTES}, other = {device, 0, BYTES};
+    uint32_t *host = backend()->buffer_host(shared);
+    static uint32_t sent[COUNT], got[COUNT];
+    for (uint32_t turn = 1; turn <= 3; turn++) {
+        copse__fence *written, *read;
+        count_up(sent, 10 * turn);
+        ASSERT_OK(backend()->write(test_device, COPSE__QUEUE_UPLOAD, view, sent, BYTES,
+                                   NULL, &written, &error));
+        ASSERT_OK(backend()->fence_wait(written, UINT64_MAX, &error));
+        if (host != NULL) {
+            ck_assert_mem_eq(host, sent, BYTES);
+            count_up(host, 11 * turn);
+            count_up(sent, 11 * turn);
+        }
+        ASSERT_OK(backend()->copy(test_device, COPSE__QUEUE_COMPUTE, other, view, BYTES,
+                                  NULL, NULL, &error));
+        ASSERT_OK(backend()->read(test_device, COPSE__QUEUE_COMPUTE, got, other, BYTES,
+                                  NULL, &read, &error));
+        ASSERT_OK(backend()->fence_wait(read, UINT64_MAX, &error));
+        ck_assert_mem_eq(got, sent, BYTES);
+        backend()->fence_free(written);
+        backend()->fence_free(read);
+    }
+    backend()->buffer_free(shared);
+    backend()->buffer_free(device);
+}
+END_TEST
+
 START_TEST(test_allocation_beyond_the_device_is_refused) {
     copse_error error = {0};
     copse__buffer *buffer;
@@ -171,6 +204,7 @@ int main(void) {
     tcase_add_test(tests, test_single_bytes_are_copied);
     tcase_add_test(tests, test_mapping_sees_and_changes_device_memory);
     tcase_add_test(tests, test_staging_memory_is_source_and_target);
+    tcase_add_test(tests, test_shared_memory_is_the_devices_and_the_hosts);
     tcase_add_test(tests, test_allocation_beyond_the_device_is_refused);
     return run_device_suite(suite);
 }

@@ -8,6 +8,7 @@
  *   late CALL NTH MS [DEVICE]   goes on after MS milliseconds
  *   hang CALL NTH [DEVICE]      never returns
  *   slow FACTOR DEVICE          each kernel is waited for, then FACTOR-1 times as long slept
+ *   coarse                      devices have no fine-grained shared memory
  *   count FILE                  at the end writes "CALL DEVICE CALLS" lines there
  *
  * CALL is alloc, read, write, map, unmap, kernel, flush or wait; NTH counts from 1 over the
@@ -59,6 +60,7 @@ static struct {
     cl_device_id made[MOST_PARTS]; /* by clCreateSubDevices, with their numbers */
     int made_index[MOST_PARTS];
     size_t made_count;
+    bool coarse;
     long counts[CALLS][MOST_CONTEXTS];
     char count_path[256];
 } layer = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -279,6 +281,15 @@ static cl_int CL_API_CALL event_info(cl_event event, cl_event_info what, size_t 
     return layer.next->clGetEventInfo(event, what, bytes, value, used);
 }
 
+static cl_int CL_API_CALL device_info(cl_device_id device, cl_device_info what,
+                                      size_t bytes, void *value, size_t *used) {
+    const cl_int code = layer.next->clGetDeviceInfo(device, what, bytes, value, used);
+    if (layer.coarse && what == CL_DEVICE_SVM_CAPABILITIES && code == CL_SUCCESS &&
+        value != NULL)
+        *(cl_device_svm_capabilities *)value &= CL_DEVICE_SVM_COARSE_GRAIN_BUFFER;
+    return code;
+}
+
 static void write_counts(void) {
     FILE *out = fopen(layer.count_path, "we");
     if (out == NULL)
@@ -331,6 +342,10 @@ static void read_orders(void) {
             atexit(write_counts);
             continue;
         }
+        if (strcmp(one + strspn(one, " "), "coarse") == 0) {
+            layer.coarse = true;
+            continue;
+        }
         if (layer.order_count == MOST_ORDERS ||
             !parse(one, &layer.orders[layer.order_count])) {
             fprintf(stderr, "COPSE_FAULT: '%s' is no order\n", one);
@@ -358,6 +373,7 @@ LAYER cl_int CL_API_CALL clInitLayer(cl_uint entries, const struct _cl_icd_dispa
     const size_t known = sizeof layer.table / sizeof(void *);
     layer.next = next;
     memcpy(&layer.table, next, (entries < known ? entries : known) * sizeof(void *));
+    layer.table.clGetDeviceInfo = device_info;
     layer.table.clCreateContext = make_context;
     layer.table.clCreateSubDevices = make_parts;
     layer.table.clCreateBuffer = make_buffer;

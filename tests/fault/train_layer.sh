@@ -39,6 +39,7 @@ END
 train() {
     rm -rf "$1"
     folder=$1 devices=$2 orders=$3 count=${4:-$steps}
+    case $orders in coarse*) ;; *map*) orders="coarse;$orders" ;; esac # else the host needs neither map nor unmap
     shift $(($# < 4 ? $# : 4))
     OPENCL_LAYERS=$layer COPSE_FAULT=$orders timeout -k 5 $deadline "$copse" train net.yaml --no-selftest \
         --out "$folder" --devices "$devices" --set "train.steps=$count" "$@" >out 2>err
@@ -112,9 +113,10 @@ rm -rf reference && mv reference.losses reference
 # calls CALL STEPS: how many of them device 1 has got after so many steps.
 count_calls() {
     train counted "$two" "count $work/calls.$1" "$1" || { cat err >&2; exit 1; }
+    train counted "$two" "coarse;count $work/maps.$1" "$1" || { cat err >&2; exit 1; }
 }
 calls() {
-    sed -n "s/^$1 1 //p" "calls.$2"
+    case $1 in *map) sed -n "s/^$1 1 //p" "maps.$2" ;; *) sed -n "s/^$1 1 //p" "calls.$2" ;; esac
 }
 count_calls 2
 count_calls 8

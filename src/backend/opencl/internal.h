@@ -39,7 +39,7 @@ struct copse__device {
     cl_command_queue queues[COPSE__QUEUE_COUNT];
     cl_event
         gates[COPSE__QUEUE_COUNT]; /* what is held back waits for; NULL: nothing is */
-    bool shares; /* it has memory for COPSE__MEMORY_SHARED */
+    bool shares;                   /* it has memory for COPSE__MEMORY_SHARED */
     bool profile;
     bool clock_known;         /* where profiled: its stamps are of a clock */
     uint64_t clock_offset_ns; /* they + it, modulo 2^64: the host's clock */
