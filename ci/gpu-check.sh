@@ -156,6 +156,8 @@ if [ -n "$first" ]; then
         step "train fashion-mnist" 60 "$copse" train examples/fashion-mnist.yaml --quiet --devices "$devices" \
             --set train.epochs=1 --set train.steps=100 --trace --out "$work/fashion"
     fi
+    step "tune" 60 "$copse" tune --devices "$devices" --budget 12s --json --output "$work/tuned.json"
+    grep '^{' "$work/out" >>"$work/bench"
     bench gemm 60 --seconds 0.2
     bench conv 60 --seconds 0.2
     bench step 40 --seconds 4 examples/digits.yaml

@@ -22,7 +22,8 @@ may_include() {
     backend) echo "topo graph" ;;
     plan | comm) echo "topo graph backend" ;;
     data) echo "io" ;;
-    train) echo "topo graph backend plan comm io data" ;;
+    tune) echo "topo graph backend io" ;;
+    train) echo "topo graph backend plan comm io data tune" ;;
     esac
 }
 
@@ -31,7 +32,7 @@ includes() {
     sed -n 's/^#include "\([a-z_]*\)\/\([^"]*\)".*/\1\/\2 \1/p' "$1"
 }
 
-for room in base topo graph backend plan comm io data train; do
+for room in base topo graph backend plan comm io data tune train; do
     allowed=" $room base $(may_include $room) "
     for file in $(files "src/$room" | grep '\.[ch]$'); do
         set -f

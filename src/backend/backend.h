@@ -97,10 +97,19 @@ typedef struct copse__tuning_id {
     uint32_t units, vector; /* compute units; floats that one item computes at once */
     char build[33];         /* over all that names device and driver, its library too */
     char sources[33];       /* over the kernels */
+    char machine[65];       /* the host's processor, "x86_64": set by who asks */
 } copse__tuning_id;
 
+/* What a tuner is ready to wait for. */
+typedef enum copse__effort {
+    COPSE__EFFORT_QUICK,    /* kernels that are built anyway */
+    COPSE__EFFORT_THOROUGH, /* also such as are compiled for it */
+    COPSE__EFFORT_LIBRARIES /* also those of libraries, which take seconds each to build */
+} copse__effort;
+
+/* general: it may suit other sizes of the operation, too. */
 typedef void copse__candidate_fn(const char *provider, const char *parameters,
-                                 void *user);
+                                 bool general, void *user);
 
 struct copse__backend {
     const char *name; /* "opencl", "host" */
@@ -191,11 +200,11 @@ struct copse__backend {
                          copse_error *err);
     /* Whether a launch follows the entry of this number. */
     bool (*tuned_used)(const copse__device *device, size_t entry);
-    /* Calls fn for each provider with parameters that is worth timing for the node. thorough: also those
-     * for which kernels must be compiled. Texts are valid during the call. */
+    /* Calls fn for each provider with parameters that is worth timing for the node, near to what the device
+     * follows now. Texts are valid during the call. */
     void (*candidates)(copse__device *device, const copse__graph *graph,
-                       const copse__node *node, bool thorough, copse__candidate_fn *fn,
-                       void *user);
+                       const copse__node *node, copse__effort effort,
+                       copse__candidate_fn *fn, void *user);
     void (*tuning_id)(const copse__device *device, copse__tuning_id *out);
 
     /* Enqueues them in order on the compute queue, at these extents. */

@@ -278,8 +278,9 @@ copse_status copse__node_run_get(copse__node_run *run, size_t output, void *data
 
 enum { LEAST_SAMPLES = 5, MOST_SAMPLES = 1000, MOST_LAUNCHES = 1000 };
 
-static copse_status time_sample(copse__node_run *run, const copse__extents *extents,
-                                size_t launches, double *us, copse_error *err) {
+copse_status copse__node_run_sample(double *us, copse__node_run *run,
+                                    const copse__extents *extents, size_t launches,
+                                    copse_error *err) {
     const copse__backend *backend = copse__backend_of(run->device);
     copse_status status = COPSE_OK;
     uint64_t start = copse__now_ns();
@@ -303,8 +304,8 @@ copse_status copse__node_run_time(copse__node_time *out, copse__node_run *run,
     copse_status status;
     *out = (copse__node_time){.launches = 1};
     COPSE__TRY(copse__calloc(&us, MOST_SAMPLES, sizeof *us, err), out);
-    COPSE__TRY(time_sample(run, extents, 1, &first, err), out);
-    COPSE__TRY(time_sample(run, extents, 1, &first, err), out);
+    COPSE__TRY(copse__node_run_sample(&first, run, extents, 1, err), out);
+    COPSE__TRY(copse__node_run_sample(&first, run, extents, 1, err), out);
     if (first < 1000)
         out->launches = (size_t)(1000 / (first > 1 ? first : 1)) + 1;
     if (out->launches > MOST_LAUNCHES)
@@ -313,8 +314,9 @@ copse_status copse__node_run_time(copse__node_time *out, copse__node_run *run,
     while (out->samples < LEAST_SAMPLES ||
            (out->samples < MOST_SAMPLES &&
             (double)(copse__now_ns() - start) * 1e-9 < seconds))
-        COPSE__TRY(time_sample(run, extents, out->launches, &us[out->samples++], err),
-                   out);
+        COPSE__TRY(
+            copse__node_run_sample(&us[out->samples++], run, extents, out->launches, err),
+            out);
     qsort(us, out->samples, sizeof *us, compare_doubles);
     out->min_us = us[0];
     out->median_us = us[out->samples / 2];
@@ -335,4 +337,10 @@ const char *copse__node_run_provider(const copse__node_run *run) {
 const char *copse__node_run_parameters(const copse__node_run *run) {
     const copse__backend *backend = copse__backend_of(run->device);
     return backend->launch_parameters ? backend->launch_parameters(run->launch) : "";
+}
+
+void copse__node_run_candidates(const copse__node_run *run, copse__effort effort,
+                                copse__candidate_fn *fn, void *user) {
+    copse__backend_of(run->device)
+        ->candidates(run->device, run->graph, &run->graph->nodes[0], effort, fn, user);
 }

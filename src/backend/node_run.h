@@ -61,6 +61,11 @@ COPSE_CHECKED copse_status copse__node_run_time(copse__node_time *out,
                                                 const copse__extents *extents,
                                                 double seconds, copse_error *err);
 
+/* One sample: `launches` of it and one wait; microseconds of each. */
+COPSE_CHECKED copse_status copse__node_run_sample(double *us, copse__node_run *run,
+                                                  const copse__extents *extents,
+                                                  size_t launches, copse_error *err);
+
 /* Floating-point operations of one run. */
 double copse__node_run_flops(const copse__node_run *run, const copse__extents *extents);
 
@@ -74,6 +79,9 @@ size_t copse__node_operand_elements(const copse__node_operand *operand,
                                     const copse__extents *extents);
 
 const char *copse__node_run_provider(const copse__node_run *run);
+/* What else could run it; see copse__backend. */
+void copse__node_run_candidates(const copse__node_run *run, copse__effort effort,
+                                copse__candidate_fn *fn, void *user);
 const char *copse__node_run_parameters(const copse__node_run *run); /* "": its own */
 
 #endif

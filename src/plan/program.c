@@ -303,3 +303,9 @@ bool copse__program_span(const copse__program *p, size_t slot, size_t node,
                          uint64_t *begin_ns, uint64_t *end_ns) {
     return p->backend->launch_span(p->launches[slot][node], begin_ns, end_ns);
 }
+
+const char *copse__program_parameters(const copse__program *p, size_t node) {
+    return p->backend->launch_parameters
+               ? p->backend->launch_parameters(p->launches[0][node])
+               : "";
+}

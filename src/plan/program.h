@@ -62,6 +62,8 @@ copse_status copse__program_read_tensor(copse__program *program, copse__tensor_i
 
 /* The provider chosen for a node: "clblast", "packed", … Borrowed. */
 const char *copse__program_provider(const copse__program *program, size_t node);
+/* Its tuned parameters; "" where they are its own. Borrowed. */
+const char *copse__program_parameters(const copse__program *program, size_t node);
 /* When the slot's last run of a node was, by the host's clock; false where that is not known. */
 bool copse__program_span(const copse__program *program, size_t slot, size_t node,
                          uint64_t *begin_ns, uint64_t *end_ns);

@@ -218,6 +218,7 @@ typedef struct copse__config_devices {
     double stall_seconds;        /* a device that does not answer for so long is lost */
     char *
         bench; /* absolute: a saved `cltopo bench`, for staging paths; NULL: measured now */
+    char *tune; /* "auto", "off", or absolute: a file of `copse tune` */
 } copse__config_devices;
 
 typedef struct copse__config_checkpoint {

@@ -251,29 +251,52 @@ static bool shows_bench(const void *base) {
     return ((const copse__config *)base)->devices.bench != NULL;
 }
 
+static copse_status read_tune(const copse__schema_context *context,
+                              const copse__field *field, const copse__yaml_node *node,
+                              void *base, copse_error *err) {
+    const char *text = "auto";
+    char **out = &((copse__config *)base)->devices.tune;
+    bool flag;
+    if (node && copse__yaml_get_bool(node, &flag) && !flag)
+        text = "off"; /* which YAML 1.1 takes for a false */
+    else if (node && (!copse__yaml_get_text(node, &text) || !text[0]))
+        return copse__schema_wrong(&copse__config_devices_section, field->key, node,
+                                   "auto, off or the file of a saved copse tune", err);
+    if (strcmp(text, "auto") == 0 || strcmp(text, "off") == 0)
+        return copse__pool_strdup(context->pool, out, text, err);
+    return copse__config_path(context, node, text, out, err);
+}
+
+static void write_tune(const copse__field *field, const void *base, copse__text *out) {
+    (void)field;
+    copse__schema_write_text(out, ((const copse__config *)base)->devices.tune);
+}
+
 static const char *const shards[] = {"equal", "measured", NULL};
 
-static const copse__field devices_fields[] = {{.key = "select",
-                                               .kind = COPSE__FIELD_CUSTOM,
-                                               .read = read_select,
-                                               .write = write_select},
-                                              {.key = "shards",
-                                               .kind = COPSE__FIELD_CHOICE,
-                                               AT(devices.shards),
-                                               .words = shards,
-                                               .number = COPSE__SHARDS_MEASURED},
-                                              {.key = "stall_seconds",
-                                               NUMBER,
-                                               AT(devices.stall_seconds),
-                                               .least = 0.1,
-                                               .most = 86400,
-                                               .number = 60},
-                                              {.key = "bench",
-                                               .kind = COPSE__FIELD_CUSTOM,
-                                               .read = read_bench,
-                                               .write = write_bench,
-                                               .shown = shows_bench},
-                                              END};
+static const copse__field devices_fields[] = {
+    {.key = "select",
+     .kind = COPSE__FIELD_CUSTOM,
+     .read = read_select,
+     .write = write_select},
+    {.key = "shards",
+     .kind = COPSE__FIELD_CHOICE,
+     AT(devices.shards),
+     .words = shards,
+     .number = COPSE__SHARDS_MEASURED},
+    {.key = "stall_seconds",
+     NUMBER,
+     AT(devices.stall_seconds),
+     .least = 0.1,
+     .most = 86400,
+     .number = 60},
+    {.key = "bench",
+     .kind = COPSE__FIELD_CUSTOM,
+     .read = read_bench,
+     .write = write_bench,
+     .shown = shows_bench},
+    {.key = "tune", .kind = COPSE__FIELD_CUSTOM, .read = read_tune, .write = write_tune},
+    END};
 
 const copse__section copse__config_devices_section = {"devices", NULL, devices_fields};
 

@@ -135,6 +135,10 @@ const size_t *copse__run_shards(copse__run *run, const copse__device_choice *cho
     return shards;
 }
 
+const copse__tuned_list *copse__run_tuned(const copse__run *run) {
+    return run->recorded && !run->replanned ? copse__run_plan_tuned(run->recorded) : NULL;
+}
+
 /* ---- Starting -------------------------------------------------------------------------- */
 
 static copse_status write_description(copse__run *run, copse_error *err) {

@@ -28,6 +28,10 @@ const char *copse__run_path(const copse__run *run); /* borrowed */
 const size_t *copse__run_shards(copse__run *run, const copse__device_choice *choices,
                                 size_t choice_count, const copse__cuts **cuts);
 
+/* What those devices followed of what was tuned, by rank, where copse__run_shards found them; else NULL.
+ * Borrowed. */
+const copse__tuned_list *copse__run_tuned(const copse__run *run);
+
 /* Writes config.yaml and plan.json, begins the log, and puts the checkpoint's state into the trainer.
  * trainer is borrowed. */
 copse_status copse__run_start(copse__run *run, copse__trainer *trainer, copse_error *err);

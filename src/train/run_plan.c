@@ -32,9 +32,41 @@ static void write_providers(copse__text *out, const copse__replica *r) {
         write_text(out, "op", copse__op_name(graph->nodes[n].op));
         copse__text_add(out, ", ");
         write_text(out, "provider", copse__program_provider(program, n));
+        if (copse__program_parameters(program, n)[0]) {
+            copse__text_add(out, ", ");
+            write_text(out, "parameters", copse__program_parameters(program, n));
+        }
         copse__text_add(out, " }");
     }
     copse__text_add(out, "\n      ]");
+}
+
+/* What the device follows of what was tuned, so that a resumed run follows just that. */
+static void write_tuned(const copse__trainer *t, size_t rank, copse__text *out) {
+    const copse__device *device = t->replicas[rank].device;
+    const copse__backend *backend = copse__backend_of(device);
+    const copse__tune_known *known = &t->tuned[rank];
+    const char *joint = "";
+    copse__tuning_id id;
+    if (!backend->tune)
+        return;
+    backend->tuning_id(device, &id);
+    copse__text_add(out, ",\n      ");
+    write_text(out, "kernels", id.sources);
+    copse__text_add(out, ", \"tuned\": [");
+    for (size_t i = 0; i < known->count; i++) {
+        if (!backend->tuned_used(device, i))
+            continue;
+        copse__text_add(out, "%s\n        { ", joint);
+        joint = ",";
+        write_text(out, "key", known->entries[i].key);
+        copse__text_add(out, ", ");
+        write_text(out, "provider", known->entries[i].provider);
+        copse__text_add(out, ", ");
+        write_text(out, "parameters", known->entries[i].parameters);
+        copse__text_add(out, " }");
+    }
+    copse__text_add(out, "%s]", joint[0] ? "\n      " : "");
 }
 
 /* Numbers, not tensors; buckets hold more, as each tensor in them is aligned. */
@@ -97,6 +129,7 @@ copse_status copse__trainer_plan(copse__trainer *t, copse__text *out, copse_erro
                            ? "mapped"
                            : "copied");
         }
+        write_tuned(t, r, out);
         write_providers(out, &t->replicas[r]);
         copse__text_add(out, "\n    }");
     }
@@ -113,6 +146,7 @@ struct copse__run_plan {
     size_t count;
     size_t *shards;
     copse__cuts cuts;
+    copse__tuned_list *tuned; /* by replica */
 };
 
 /* The shards are those of the whole batch. */
@@ -175,6 +209,48 @@ static copse_status parse_cuts(copse__run_plan *plan, json_t *root, const char *
     return COPSE_OK;
 }
 
+/* A replica's "tuned": [{"key", "provider", "parameters"}]; a plan of before there was such a list has none. Texts
+ * are those of the JSON. */
+static copse_status parse_tuned(json_t *replica, copse__tuned_list *out, bool *good,
+                                copse_error *err) {
+    json_t *list = json_object_get(replica, "tuned");
+    copse__tuned *entries;
+    out->kernels = json_string_value(json_object_get(replica, "kernels"));
+    *good = !list || json_is_array(list);
+    if (!*good || json_array_size(list) == 0)
+        return COPSE_OK;
+    copse_status status =
+        copse__calloc(&entries, json_array_size(list), sizeof *entries, err);
+    if (status != COPSE_OK)
+        return status;
+    out->entries = entries;
+    out->count = json_array_size(list);
+    for (size_t i = 0; i < out->count; i++) {
+        json_t *from = json_array_get(list, i);
+        entries[i].key = json_string_value(json_object_get(from, "key"));
+        entries[i].provider = json_string_value(json_object_get(from, "provider"));
+        entries[i].parameters = json_string_value(json_object_get(from, "parameters"));
+        *good = *good && entries[i].key && entries[i].provider && entries[i].parameters;
+    }
+    return COPSE_OK;
+}
+
+static copse_status parse_all_tuned(copse__run_plan *plan, json_t *replicas,
+                                    const char *path, copse_error *err) {
+    copse_status status =
+        copse__calloc(&plan->tuned, plan->count, sizeof *plan->tuned, err);
+    for (size_t r = 0; r < plan->count && status == COPSE_OK; r++) {
+        bool good;
+        status = parse_tuned(json_array_get(replicas, r), &plan->tuned[r], &good, err);
+        if (status == COPSE_OK && !good)
+            status = copse__fail(err, COPSE_FORMAT, 0, path,
+                                 "what replica %zu was tuned to is damaged; remove the "
+                                 "file, and the run is planned anew",
+                                 r);
+    }
+    return status;
+}
+
 static copse_status parse(copse__run_plan *plan, const char *path, const char *data,
                           size_t bytes, copse_error *err) {
     json_error_t why;
@@ -203,6 +279,7 @@ static copse_status parse(copse__run_plan *plan, const char *path, const char *d
     }
     COPSE__TRY(check_batch(plan, root, path, err), out);
     COPSE__TRY(parse_cuts(plan, root, path, err), out);
+    COPSE__TRY(parse_all_tuned(plan, replicas, path, err), out);
     plan->replicas = json_incref(replicas);
 out:
     json_decref(root);
@@ -240,6 +317,9 @@ void copse__run_plan_free(copse__run_plan *plan) {
     if (!plan)
         return;
     json_decref(plan->replicas);
+    for (size_t r = 0; plan->tuned && r < plan->count; r++)
+        free((void *)(size_t)plan->tuned[r].entries);
+    free(plan->tuned);
     free(plan->shards);
     copse__cuts_free(&plan->cuts);
     free(plan);
@@ -279,4 +359,8 @@ const size_t *copse__run_plan_match(const copse__run_plan *plan,
 
 const copse__cuts *copse__run_plan_cuts(const copse__run_plan *plan) {
     return &plan->cuts;
+}
+
+const copse__tuned_list *copse__run_plan_tuned(const copse__run_plan *plan) {
+    return plan->tuned;
 }

@@ -25,6 +25,8 @@ void copse__run_plan_devices(const copse__run_plan *plan, copse__text *out);
 const size_t *copse__run_plan_match(const copse__run_plan *plan,
                                     const copse__device_choice *choices,
                                     size_t choice_count, uint64_t step);
+/* What those devices followed of what was tuned, by rank. Borrowed. */
+const copse__tuned_list *copse__run_plan_tuned(const copse__run_plan *plan);
 /* When they were changed, of those devices. Borrowed. */
 const copse__cuts *copse__run_plan_cuts(const copse__run_plan *plan);
 

@@ -207,6 +207,7 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
     copse__workers_set_patience(t->workers, t->stall_ns * COPSE__BUILD_PATIENCE);
     copse__trainer_tell(t, "opening and checking the devices");
     COPSE__TRY(copse__workers_run(t->workers, open_one, &o, NULL, err), out);
+    COPSE__TRY(copse__trainer_tune(t, options, cache, err), out);
     COPSE__TRY(make_layout(t, err), out);
     if (options->topo)
         COPSE__TRY(rank_replicas(t, options->topo, err), out);
@@ -225,6 +226,8 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
     copse__trainer_set_pace(t);
     COPSE__TRY(new_moving(t, err), out);
     COPSE__TRY(draw_weights(t, err), out);
+    for (size_t r = 0; r < t->replica_count; r++)
+        copse__trainer_tell_tuned(t, r);
     copse__trainer_tell(t, NULL);
 out:
     free(cache);
@@ -363,6 +366,7 @@ static void free_arrays(copse__trainer *t) {
     copse__cuts_free(&t->cuts);
     copse__drift_free(t->drift);
     copse__rank_plan_free(t->ranks);
+    copse__trainer_free_tuned(t);
     free(t->engine_ranks);
     free(t->retired);
     free(t->steps);

@@ -94,6 +94,13 @@ copse_status copse__cuts_add(copse__cuts *cuts, size_t replica_count, uint64_t s
                              const size_t *shards, copse_error *err);
 void copse__cuts_free(copse__cuts *cuts);
 
+/* Texts that a recorded plan holds of one device. */
+typedef struct copse__tuned_list {
+    const copse__tuned *entries;
+    size_t count;
+    const char *kernels; /* copse__tuning_id.sources of then; NULL: not recorded */
+} copse__tuned_list;
+
 typedef struct copse__trainer_options {
     const copse__device_choice *choices; /* in rank order */
     size_t choice_count;
@@ -110,9 +117,20 @@ typedef struct copse__trainer_options {
                                 which step, which is repeated; NULL: nothing */
     const char *const
         *providers; /* likewise: "op=provider", NULL-terminated; NULL: chosen */
+    const copse__tuned_list
+        *tuned; /* likewise, by rank: what each device is to follow, and
+                                       nothing else; NULL: devices.tune decides */
     const copse__backend *backend;     /* of all devices; NULL: by each one's API */
     const copse__trainer_hooks *hooks; /* NULL: none */
 } copse__trainer_options;
+
+/* For `copse tune`: a device, and its nodes that could be run in more than one way. */
+struct copse__tune_list;
+copse__device *copse__trainer_device(const copse__trainer *trainer, size_t rank);
+COPSE_CHECKED copse_status copse__trainer_list_nodes(const copse__trainer *trainer,
+                                                     size_t rank,
+                                                     struct copse__tune_list *list,
+                                                     copse_error *err);
 
 /* COPSE_UNSUPPORTED where a configuration asks for what no trainer can do yet. */
 copse_status copse__trainer_check(const copse__config *config, copse_error *err);

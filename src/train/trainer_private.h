@@ -9,6 +9,7 @@
 #include "train/speeds.h"
 #include "train/trainer.h"
 #include "train/workers.h"
+#include "tune/known.h"
 
 /* A replica *takes part*, or it *rests* (too slow to pay its way: its weights are old), or it is *lost*.
  * Ranks keep their numbers through all of it. */
@@ -36,6 +37,8 @@ struct copse__trainer {
     struct copse__drift *drift; /* NULL: shards are fixed */
     size_t batch, eval_batch;
     size_t micro_shard; /* rows (train.reproducible: devices); 0: none */
+
+    copse__tune_known *tuned; /* what each device follows, by rank */
 
     copse__layout *layout;
     copse__workers *workers;
@@ -82,6 +85,14 @@ COPSE_CHECKED copse_status copse__network_make(copse__network *out,
                                                const copse__config *config,
                                                const copse__datasets *sets,
                                                copse_error *err);
+
+/* tuning.c: what the devices are to follow, before anything is planned for them. */
+COPSE_CHECKED copse_status copse__trainer_tune(copse__trainer *trainer,
+                                               const copse__trainer_options *options,
+                                               const char *cache_folder,
+                                               copse_error *err);
+void copse__trainer_tell_tuned(const copse__trainer *trainer, size_t rank);
+void copse__trainer_free_tuned(copse__trainer *trainer);
 
 /* hashes.c: COPSE_DRIFT, naming the first that differs, where the hashes that the replicas computed of their
  * parameters after `step` steps are not equal. */

@@ -10,15 +10,26 @@
 #include "base/mem.h"
 #include "command.h"
 #include "topo/select.h"
+#include "tune/known.h"
 
 /* `copse bench gemm` and `copse bench conv`: single operations. */
 
-enum { OPT_SIZE = OPT_OWN, OPT_FORM, OPT_PASS, OPT_SECONDS, OPT_PROVIDER, OPT_JSON };
+enum {
+    OPT_SIZE = OPT_OWN,
+    OPT_FORM,
+    OPT_PASS,
+    OPT_SECONDS,
+    OPT_PROVIDER,
+    OPT_TUNE,
+    OPT_JSON
+};
 
 #define OPTIONS_COMMON                                                                   \
     {OPT_SECONDS, "seconds", 0, "S", "Time to measure each for (default 0.5)"},          \
         {OPT_PROVIDER, "provider", 'p', "NAME",                                          \
          "Measure this implementation (default: what would be chosen)"},                 \
+        {OPT_TUNE, "tune", 0, "auto|off|FILE",                                           \
+         "What was tuned and is followed (default auto, as devices.tune)"},              \
         OPTION_DEVICES, {OPT_JSON, "json", 0, NULL, "JSON lines also on a terminal"},    \
         OPTION_ISOLATE
 
@@ -64,7 +75,7 @@ static const tool_command conv_command = {
 
 typedef struct request {
     const tool_command *command;
-    const char *selector, *provider;
+    const char *selector, *provider, *tune;
     const char *only; /* form or pass; NULL: all */
     bool isolate, json;
     double seconds;
@@ -148,6 +159,9 @@ static bool take(request *wanted, int id, const char *value) {
     case OPT_PROVIDER:
         wanted->provider = value;
         return *value != 0 && strlen(value) < 32;
+    case OPT_TUNE:
+        wanted->tune = value;
+        return *value != 0;
     case OPT_DEVICES:
         wanted->selector = value;
         return true;
@@ -252,6 +266,7 @@ static copse_status bench_device(const request *wanted,
     char pairs[COPSE__COUNT(ops)][64], *cache = NULL;
     const char *providers[COPSE__COUNT(ops) + 1] = {0};
     copse__device *device = NULL;
+    copse__tune_known known = {0};
     double peak = 0;
     copse_status status;
     for (size_t i = 0; wanted->provider && i < COPSE__COUNT(ops); i++) {
@@ -262,6 +277,11 @@ static copse_status bench_device(const request *wanted,
     copse__device_options opening = {.cache_folder = cache,
                                      .providers = wanted->provider ? providers : NULL};
     COPSE__TRY(copse__device_open(&device, choice, &opening, err), out);
+    COPSE__TRY(copse__tune_known_open(&known, device, wanted->tune, cache, err), out);
+    if (known.count > 0)
+        COPSE__TRY(
+            copse__backend_of(device)->tune(device, known.entries, known.count, err),
+            out);
     if (copse__backend_of(device)->peak_flops)
         COPSE__TRY(copse__backend_of(device)->peak_flops(&peak, device, err), out);
     if (table && peak > 0)
@@ -270,6 +290,7 @@ static copse_status bench_device(const request *wanted,
     status = bench_all(wanted, device, peak, table, err);
 out:
     copse__device_close(device);
+    copse__tune_known_close(&known);
     free(cache);
     return status;
 }
@@ -314,7 +335,8 @@ static void use_default_sizes(request *wanted) {
 static int bench(const tool_command *command, int argc, char **argv) {
     tool_parser parser;
     const char *value;
-    request wanted = {.command = command, .isolate = true, .seconds = 0.5};
+    request wanted = {
+        .command = command, .isolate = true, .seconds = 0.5, .tune = "auto"};
     int id;
     copse_log_to_stderr(COPSE_LOG_WARN);
     tool_begin(&parser, command, argc, argv);

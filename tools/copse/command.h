@@ -25,6 +25,7 @@ int copse_cmd_predict(int argc, char **argv);
 int copse_cmd_selftest(int argc, char **argv);
 int copse_cmd_summary(int argc, char **argv);
 int copse_cmd_train(int argc, char **argv);
+int copse_cmd_tune(int argc, char **argv);
 
 /* 0 ok, 1 run failed, 2 usage or configuration, 4 no usable device, 5 data or file damaged,
  * 130 interrupted. */

@@ -19,6 +19,7 @@ static const struct {
     {"devices", copse_cmd_devices, "What --devices can name"},
     {"data", copse_cmd_data, "What is in a configuration's data, and how it looks"},
     {"convert", copse_cmd_convert, "Datasets from one format to another"},
+    {"tune", copse_cmd_tune, "What each device runs fastest, for later runs"},
     {"selftest", copse_cmd_selftest, "Every kernel on each device against the host"},
 };
 

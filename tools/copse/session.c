@@ -208,9 +208,11 @@ static copse_status open_trainer(copse_session *s, const copse_session_options *
                                           options->selftest && !options->plan_only,
                                       .plan_only = options->plan_only,
                                       .hooks = &hooks};
-    if (s->run)
+    if (s->run) {
         opening.shards = copse__run_shards(s->run, s->devices.choices, s->devices.count,
                                            &opening.cuts);
+        opening.tuned = copse__run_tuned(s->run);
+    }
     copse_status status =
         copse__trainer_open(&s->trainer, s->config, &s->sets, &opening, err);
     progress_clear(&s->progress);

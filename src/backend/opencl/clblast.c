@@ -254,6 +254,7 @@ out:
 }
 
 const copse__cl_provider copse__cl_dense_clblast = {.name = "clblast",
+                                                    .library = true,
                                                     .fits = copse__cl_dense_fits,
                                                     .cost = cost,
                                                     .workspace = workspace,

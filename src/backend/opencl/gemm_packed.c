@@ -164,7 +164,7 @@ static void candidates(const copse__device *device, const copse__graph *graph,
     for (size_t i = 0;
          copse__gemm_cut_neighbour(&next, &now, i, p.m, p.n, p.k, units_of(device)); i++)
         sink->take(copse__packed_parameters(&next, true, parameters, sizeof parameters),
-                   sink->user);
+                   false, sink->user);
     if (thorough)
         copse__cl_packed_send(device, graph, node, true, sink);
 }

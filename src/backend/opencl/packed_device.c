@@ -54,7 +54,7 @@ void copse__cl_packed_send(const copse__device *device, const copse__graph *grap
     for (size_t i = 0; copse__packed_neighbour(&next, &now, i, gemm, device->local_bytes);
          i++)
         sink->take(copse__packed_parameters(&next, gemm, parameters, sizeof parameters),
-                   sink->user);
+                   true, sink->user);
 }
 
 void copse__cl_packed_candidates(const copse__device *device, const copse__graph *graph,

@@ -6,7 +6,8 @@
 
 /* Where a provider sends what it could be timed with. */
 typedef struct copse__cl_candidate_sink {
-    void (*take)(const char *parameters, void *user);
+    /* general: they may suit other sizes of the operation, too. */
+    void (*take)(const char *parameters, bool general, void *user);
     void *user;
 } copse__cl_candidate_sink;
 
@@ -15,6 +16,7 @@ typedef struct copse__cl_candidate_sink {
  * cost. Providers know capabilities and sizes, never vendors. */
 typedef struct copse__cl_provider {
     const char *name; /* "clblast", "tiled": in plans and reports */
+    bool library;     /* built by a library, which takes seconds */
 
     /* Whether it can run the node at its planned sizes. *reason (static) where it cannot.
      * Builds nothing. NULL: always. */

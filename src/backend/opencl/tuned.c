@@ -29,8 +29,10 @@ const char *copse__cl_parameters(const copse__device *device, const copse__graph
 
 void copse__cl_tuned_refuse(const copse__device *device, const copse__tuned *entry,
                             const char *reason) {
+    /* An operation's entry need not suit all of its nodes. */
+    copse_log_level level = strchr(entry->key, ' ') ? COPSE_LOG_WARN : COPSE_LOG_DEBUG;
     if (!atomic_exchange(&device->tuned_flags[entry - device->tuned].refused, true))
-        copse__log(COPSE_LOG_WARN, "%s: what was tuned for %s (%s %s) is not used: %s",
+        copse__log(level, "%s: what was tuned for %s (%s %s) is not used: %s",
                    device->place, entry->key, entry->provider, entry->parameters, reason);
 }
 
@@ -108,23 +110,26 @@ typedef struct visit {
     void *user;
 } visit;
 
-static void send(const char *parameters, void *user) {
+static void send(const char *parameters, bool general, void *user) {
     const visit *v = user;
-    v->fn(v->provider, parameters, v->user);
+    v->fn(v->provider, parameters, general, v->user);
 }
 
 void copse__cl_candidates(copse__device *device, const copse__graph *graph,
-                          const copse__node *node, bool thorough, copse__candidate_fn *fn,
-                          void *user) {
+                          const copse__node *node, copse__effort effort,
+                          copse__candidate_fn *fn, void *user) {
     const char *reason;
     for (const copse__cl_provider *const *p = copse__cl_providers(node->op); *p; p++) {
         visit v = {.provider = (*p)->name, .fn = fn, .user = user};
         const copse__cl_candidate_sink sink = {send, &v};
+        if ((*p)->library && effort < COPSE__EFFORT_LIBRARIES)
+            continue;
         if ((*p)->fits && !(*p)->fits(device, graph, node, &reason))
             continue;
-        send("", &v);
+        send("", true, &v);
         if ((*p)->candidates)
-            (*p)->candidates(device, graph, node, thorough, &sink);
+            (*p)->candidates(device, graph, node, effort >= COPSE__EFFORT_THOROUGH,
+                             &sink);
     }
 }
 

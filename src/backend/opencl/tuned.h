@@ -25,8 +25,8 @@ copse_status copse__cl_tune(copse__device *device, const copse__tuned *entries,
 bool copse__cl_tuned_used(const copse__device *device, size_t entry);
 void copse__cl_tuned_free(copse__device *device);
 void copse__cl_candidates(copse__device *device, const copse__graph *graph,
-                          const copse__node *node, bool thorough, copse__candidate_fn *fn,
-                          void *user);
+                          const copse__node *node, copse__effort effort,
+                          copse__candidate_fn *fn, void *user);
 void copse__cl_tuning_id(const copse__device *device, copse__tuning_id *out);
 
 #endif

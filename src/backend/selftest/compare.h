@@ -22,4 +22,12 @@ void copse__compare_floats(copse__worst *worst, const char *what, const float *g
                            const float *want, size_t elements,
                            copse__tolerance tolerance);
 
+/* All runs of a case on a device and on the reference; worst starts from {0}. result's op, name and seed are
+ * set; its batch becomes that of the worst run. provider: who ran it. */
+COPSE_CHECKED copse_status copse__case_run(copse__device *device, copse__device *host,
+                                           const copse__case *made,
+                                           copse__selftest_result *result,
+                                           copse__worst *worst, char provider[static 64],
+                                           copse_error *err);
+
 #endif

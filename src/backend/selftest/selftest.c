@@ -104,18 +104,19 @@ out:
     return status;
 }
 
-static copse_status run_case(session *t, const copse__case *made,
-                             copse__selftest_result *result, copse__worst *worst,
-                             char provider[static 64], copse_error *err) {
-    copse__node_run *device = NULL, *host = NULL;
+copse_status copse__case_run(copse__device *device, copse__device *host,
+                             const copse__case *made, copse__selftest_result *result,
+                             copse__worst *worst, char provider[static 64],
+                             copse_error *err) {
+    copse__node_run *run = NULL, *reference = NULL;
     copse_status status;
-    COPSE__TRY(copse__node_run_new(&device, t->device, &made->spec, err), out);
-    snprintf(provider, 64, "%s", copse__node_run_provider(device));
-    COPSE__TRY(copse__node_run_new(&host, t->host, &made->spec, err), out);
-    COPSE__TRY(compare_runs(made, device, host, result, worst, err), out);
+    COPSE__TRY(copse__node_run_new(&run, device, &made->spec, err), out);
+    snprintf(provider, 64, "%s", copse__node_run_provider(run));
+    COPSE__TRY(copse__node_run_new(&reference, host, &made->spec, err), out);
+    COPSE__TRY(compare_runs(made, run, reference, result, worst, err), out);
 out:
-    copse__node_run_free(device);
-    copse__node_run_free(host);
+    copse__node_run_free(run);
+    copse__node_run_free(reference);
     return status;
 }
 
@@ -129,7 +130,8 @@ static copse_status visit(const copse__case *made, void *user, copse_error *err)
                                      .provider = provider,
                                      .seed = t->options->seed,
                                      .text = ""};
-    result.status = run_case(t, made, &result, &worst, provider, &own);
+    result.status =
+        copse__case_run(t->device, t->host, made, &result, &worst, provider, &own);
     result.error = worst.error;
     if (result.status == COPSE_OK && !(worst.error <= 1))
         result.status =

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include "backend/bench.h"
+#include "support/choosy.h"
+#include "support/op_case.h"
+#include "tune/known.h"
+#include "tune/tuner.h"
+
+/* Tuning on the device that ctest names. */
+
+static char log_text[8192];
+
+static void note(copse_log_level level, const char *line, void *user) {
+    (void)level;
+    (void)user;
+    size_t used = strlen(log_text);
+    snprintf(log_text + used, sizeof log_text - used, "%s\n", line);
+}
+
+static copse__tune_result tune(copse__device *device, size_t m, size_t n, size_t k,
+                               double seconds, copse__pool *pool) {
+    copse__tune_list list = {0};
+    copse__node_spec spec;
+    copse__tune_result result = {0};
+    copse_error error = {0};
+    size_t count = 0;
+    char key[64];
+    ck_assert(copse__bench_gemm_spec(&spec, "nn", m, n, k));
+    snprintf(key, sizeof key, "dense %zux%zu %zux%zu - > %zux%zu", m, k, k, n, m, n);
+    ASSERT_OK(copse__tune_list_spec(&list, key, &spec, 1, &error));
+    const copse__tune_options options = {.seconds = seconds};
+    ASSERT_OK(copse__tune_run(&result, &count, pool, device, &list, &options, &error));
+    ck_assert_uint_eq(count, 1);
+    copse__tune_list_free(&list);
+    return result;
+}
+
+/* A kernel of the driver's that is fast, and wrong in its last number's place: one that is right is chosen. */
+START_TEST(test_tune_refuses_a_wrong_kernel_on_a_real_device) {
+    static const char *const kinds[] = {"us=10 wrong=1", "us=10 wrong=2", "us=10 wrong=3",
+                                        "us=10 wrong=5"};
+    copse__device *device;
+    copse_error error = {0};
+    copse__device_choice here = copse__device_get(test_device)->choice;
+    const copse__device_options options = {.backend = &choosy_backend};
+    ASSERT_OK(copse__device_open(&device, &here, &options, &error));
+    copse_log_set(note, COPSE_LOG_WARN, NULL);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const char *const offers[] = {kinds[i], "us=60", NULL};
+        copse__pool pool = {0};
+        log_text[0] = '\0';
+        choosy_offer(offers);
+        copse__tune_result result = tune(device, 12, 9, 16, 60, &pool);
+        ck_assert_uint_gt(choosy_wrong_runs(), 0);
+        ck_assert_str_ne(result.tuned.parameters, kinds[i]);
+        ck_assert_msg(strstr(log_text, "is not chosen") != NULL, "%s: %s", kinds[i],
+                      log_text);
+        copse__pool_free(&pool);
+    }
+    copse__device_close(device);
+}
+END_TEST
+
+/* The real kernels: the result is followed, and nothing that was tried was wrong. */
+START_TEST(test_tune_a_product_and_follow_it) {
+    copse__pool pool = {0};
+    copse__node_spec spec;
+    copse__node_run *run;
+    copse_error error = {0};
+    const copse__backend *backend = copse__backend_of(test_device);
+    log_text[0] = '\0';
+    copse_log_set(note, COPSE_LOG_WARN, NULL);
+    copse__tune_result result = tune(test_device, 48, 33, 65, 3, &pool);
+    ck_assert_str_eq(log_text, "");
+    ASSERT_OK(backend->tune(test_device, &result.tuned, 1, &error));
+    copse__bench_gemm_spec(&spec, "nn", 48, 33, 65);
+    ASSERT_OK(copse__node_run_new(&run, test_device, &spec, &error));
+    ck_assert_str_eq(copse__node_run_provider(run), result.tuned.provider);
+    ck_assert_str_eq(copse__node_run_parameters(run), result.tuned.parameters);
+    ck_assert(backend->tuned_used(test_device, 0));
+    copse__node_run_free(run);
+    ASSERT_OK(backend->tune(test_device, NULL, 0, &error));
+    copse__pool_free(&pool);
+}
+END_TEST
+
+/* What comes with copse is right on the devices that it is for. */
+START_TEST(test_shipped_results_are_right_here) {
+    copse__tune_known known;
+    copse_error error = {0};
+    bool ops[COPSE__OP_COUNT] = {false};
+    size_t tuned_ops = 0;
+    ASSERT_OK(copse__tune_known_open(&known, test_device, "auto", NULL, &error));
+    for (size_t i = 0; i < known.count; i++)
+        for (int op = 0; op < COPSE__OP_COUNT; op++)
+            if (strcmp(known.entries[i].key, copse__op_name((copse__op)op)) == 0) {
+                ops[op] = true;
+                tuned_ops++;
+            }
+    printf("%zu shipped results are for this device\n", known.count);
+    ck_assert_uint_eq(tuned_ops, known.count);
+    ASSERT_OK(copse__backend_of(test_device)
+                  ->tune(test_device, known.entries, known.count, &error));
+    const copse__selftest_options options = {
+        .level = COPSE__SELFTEST_FULL, .seed = 3, .ops = ops};
+    if (known.count > 0)
+        ASSERT_OK(copse__selftest_run(test_device, &options, NULL, NULL, &error));
+    for (size_t i = 0; i < known.count; i++)
+        ck_assert_msg(copse__backend_of(test_device)->tuned_used(test_device, i), "%s",
+                      known.entries[i].key);
+    copse__tune_known_close(&known);
+}
+END_TEST
+
+typedef struct sizes {
+    char texts[12][256];
+    size_t count;
+} sizes;
+
+static void collect(const char *provider, const char *parameters, bool general,
+                    void *user) {
+    sizes *s = user;
+    if (general && parameters[0] && strcmp(provider, "packed") == 0 && s->count < 12)
+        snprintf(s->texts[s->count++], sizeof s->texts[0], "%s", parameters);
+}
+
+/* Register tiles and blocks that nobody measured to be fast here must be right as well. */
+START_TEST(test_packed_kernels_of_other_sizes_are_right) {
+    copse_error error = {0};
+    copse__node_spec spec;
+    copse__node_run *run;
+    sizes found = {.count = 0};
+    bool ops[COPSE__OP_COUNT] = {[COPSE__OP_DENSE] = true,
+                                 [COPSE__OP_DENSE_GRAD_INPUT] = true,
+                                 [COPSE__OP_DENSE_GRAD_WEIGHT] = true};
+    const copse__selftest_options options = {
+        .level = COPSE__SELFTEST_SMALL, .seed = 5, .ops = ops};
+    copse__bench_gemm_spec(&spec, "nn", 256, 256, 256);
+    ASSERT_OK(copse__node_run_new(&run, test_device, &spec, &error));
+    copse__node_run_candidates(run, COPSE__EFFORT_THOROUGH, collect, &found);
+    copse__node_run_free(run);
+    for (size_t i = 0; i < found.count; i++) {
+        const copse__tuned entries[] = {{"dense", "packed", found.texts[i]},
+                                        {"dense_grad_input", "packed", found.texts[i]},
+                                        {"dense_grad_weight", "packed", found.texts[i]}};
+        ASSERT_OK(copse__backend_of(test_device)->tune(test_device, entries, 3, &error));
+        ASSERT_OK(copse__selftest_run(test_device, &options, NULL, NULL, &error));
+        ck_assert_msg(copse__backend_of(test_device)->tuned_used(test_device, 0), "%s",
+                      found.texts[i]);
+    }
+    printf("%zu other sizes of the packed kernels\n", found.count);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("tuning on a device");
+    TCase *cases = device_case(suite, "tune");
+    tcase_set_timeout(cases, 240);
+    tcase_add_test(cases, test_tune_refuses_a_wrong_kernel_on_a_real_device);
+    tcase_add_test(cases, test_tune_a_product_and_follow_it);
+    tcase_add_test(cases, test_shipped_results_are_right_here);
+    tcase_add_test(cases, test_packed_kernels_of_other_sizes_are_right);
+    return run_device_suite(suite);
+}

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TESTS_SUPPORT_CHOOSY_H
+#define TESTS_SUPPORT_CHOOSY_H
+
+#include "backend/backend.h"
+
+/* Any backend's device with something to choose: a provider "choosy" whose parameters say how long a launch takes
+ * and what is wrong with it, beside the device's own "own" way, which takes CHOOSY_OWN_US longer:
+ *   us=N      it sleeps so long before it runs
+ *   wrong=1   one number of its result is 1000
+ *   wrong=2   one is a NaN      wrong=3   only where the batch is not full
+ *   wrong=4   it cannot be built      wrong=5   it writes behind its output */
+extern const copse__backend choosy_backend;
+
+#define CHOOSY_OWN_US 900
+
+/* What candidates() offers, NULL-terminated, until the next call. */
+void choosy_offer(const char *const *parameters);
+/* Launches of wrong candidates that ran so far. */
+size_t choosy_wrong_runs(void);
+
+#endif
