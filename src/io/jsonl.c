@@ -202,13 +202,13 @@ copse_status copse__jsonl_end(copse__jsonl *log, copse_error *err) {
     return status;
 }
 
-copse_status copse__jsonl_sync(copse__jsonl *log, uint64_t *bytes, copse_error *err) {
-    *bytes = 0;
-    if (!log)
-        return COPSE_OK;
+uint64_t copse__jsonl_bytes(const copse__jsonl *log) {
+    return log ? log->bytes : 0;
+}
+
+copse_status copse__jsonl_sync(copse__jsonl *log, copse_error *err) {
     /* EINVAL: a pipe or a terminal, which has nothing to sync. */
-    if (fdatasync(log->fd) != 0 && errno != EINVAL)
+    if (log && fdatasync(log->fd) != 0 && errno != EINVAL)
         return fail_io(log, errno, "sync", err);
-    *bytes = log->bytes;
     return COPSE_OK;
 }

@@ -36,8 +36,10 @@ void copse__jsonl_json(copse__jsonl *log, const char *key, const char *json);
 /* Writes it. After a failure the log can go on: only this line is missing. */
 copse_status copse__jsonl_end(copse__jsonl *log, copse_error *err);
 
-/* Makes what was written durable and tells the log's length, for a checkpoint to remember. *bytes
- * is 0 without a log. */
-copse_status copse__jsonl_sync(copse__jsonl *log, uint64_t *bytes, copse_error *err);
+/* Its length, for a checkpoint to remember; 0 without a log. */
+uint64_t copse__jsonl_bytes(const copse__jsonl *log);
+/* Makes durable what was written before, which may take as long as the disk takes: also from a thread other than
+ * the one that writes. */
+copse_status copse__jsonl_sync(copse__jsonl *log, copse_error *err);
 
 #endif

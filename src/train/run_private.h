@@ -32,6 +32,7 @@ struct copse__run {
     double best;
     bool log_failed; /* the last line could not be written, and that was said */
     bool new_best;   /* the next checkpoint is the best so far */
+    bool told_waited;
     atomic_bool save_wanted;
     copse__text plan; /* what plan.json says */
     char decision[160];

@@ -40,7 +40,7 @@ copse_status copse__run_open_saver(copse__run *run, copse_error *err) {
     copse_status status = list_tensors(&tensors, run->trainer, err);
     if (status == COPSE_OK)
         status = copse__saver_open(&run->saver, run->folder, run->config->checkpoint.keep,
-                                   tensors, count, err);
+                                   run->log, tensors, count, err);
     free_tensors(tensors, count);
     return status;
 }
@@ -152,16 +152,27 @@ copse_status copse__run_put_plan(copse__run *run, copse_error *err) {
     return copse__run_folder_put(run->folder, "plan.json", text.data, text.length, err);
 }
 
+/* Once: a disk that is too slow holds up every checkpoint. */
+static void tell_waited(copse__run *run, double seconds) {
+    if (run->told_waited || seconds < 1)
+        return;
+    run->told_waited = true;
+    copse__log(COPSE_LOG_WARN,
+               "%s: training waited %.1f s for the checkpoint of step %" PRIu64
+               " to be written before the next could begin; save less often "
+               "(checkpoint.every), or to a faster disk",
+               copse__run_path(run), seconds, run->saved_step);
+}
+
 copse_status copse__run_save(copse__run *run, copse_error *err) {
     if (!run->saver)
         return COPSE_OK;
+    const uint64_t begun = copse__now_ns();
     copse__checkpoint *copy = copse__saver_begin(run->saver);
+    tell_waited(run, (double)(copse__now_ns() - begun) * 1e-9);
     copse__run_check_saved(run);
-    copy->log_bytes = 0;
-    copse_error why = {0};
-    copse_status status = copse__jsonl_sync(run->log, &copy->log_bytes, &why);
-    if (status != COPSE_OK)
-        copse__log(COPSE_LOG_WARN, "%s: %s", why.place, why.text);
+    copy->log_bytes = copse__jsonl_bytes(run->log);
+    copse_status status = COPSE_OK;
     for (size_t i = 0; i < copse__trainer_state_count(run->trainer); i++) {
         status = copse__trainer_state_read(run->trainer, i,
                                            copse__saver_memory(run->saver, i), err);

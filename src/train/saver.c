@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 typedef enum saver_state {
@@ -18,6 +19,7 @@ typedef enum saver_state {
 struct copse__saver {
     const copse__run_folder *folder;
     uint64_t keep;
+    copse__jsonl *log;
     copse__pool pool; /* names and tensors */
     copse__safetensor *tensors;
     void *memory;
@@ -42,6 +44,9 @@ static void *write_checkpoints(void *user) {
         pthread_mutex_unlock(&saver->lock);
         copse__saved result = {.step = saver->checkpoint.step};
         uint64_t start = copse__now_ns();
+        copse_error why = {0};
+        if (copse__jsonl_sync(saver->log, &why) != COPSE_OK) /* the weights matter more */
+            copse__log(COPSE_LOG_WARN, "%s: %s", why.place, why.text);
         result.status =
             copse__run_folder_save(saver->folder, &saver->checkpoint, saver->is_best,
                                    saver->keep, &result.error);
@@ -121,8 +126,9 @@ static void saver_free(copse__saver *saver) {
 }
 
 copse_status copse__saver_open(copse__saver **out, const copse__run_folder *folder,
-                               uint64_t keep, const copse__safetensor *tensors,
-                               size_t tensor_count, copse_error *err) {
+                               uint64_t keep, copse__jsonl *log,
+                               const copse__safetensor *tensors, size_t tensor_count,
+                               copse_error *err) {
     *out = NULL;
     copse__saver *saver;
     copse_status status = copse__calloc(&saver, 1, sizeof *saver, err);
@@ -130,6 +136,7 @@ copse_status copse__saver_open(copse__saver **out, const copse__run_folder *fold
         return status;
     saver->folder = folder;
     saver->keep = keep;
+    saver->log = log;
     pthread_mutex_init(&saver->lock, NULL);
     pthread_cond_init(&saver->changed, NULL);
     COPSE__TRY(lay_out(saver, tensors, tensor_count, err), fail);

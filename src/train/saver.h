@@ -2,17 +2,20 @@
 #ifndef COPSE_TRAIN_SAVER_H
 #define COPSE_TRAIN_SAVER_H
 
+#include "io/jsonl.h"
 #include "train/run_folder.h"
 
 /* Writes checkpoints in a thread of its own, from a copy in host memory that is allocated once:
  * training stands still for the copy only. Used from one thread. */
 typedef struct copse__saver copse__saver;
 
-/* tensors tell names, types and shapes (copied; their data is not looked at). folder is borrowed
- * and must outlive the saver; keep as in copse__run_folder_save. */
+/* tensors tell names, types and shapes (copied; their data is not looked at). folder and log (NULL: none), which is
+ * made durable before each checkpoint that remembers its length, are borrowed and must outlive the saver; keep as in
+ * copse__run_folder_save. */
 copse_status copse__saver_open(copse__saver **out, const copse__run_folder *folder,
-                               uint64_t keep, const copse__safetensor *tensors,
-                               size_t tensor_count, copse_error *err);
+                               uint64_t keep, copse__jsonl *log,
+                               const copse__safetensor *tensors, size_t tensor_count,
+                               copse_error *err);
 
 /* Begins a checkpoint: waits until the one before is written, and gives the copy to be filled: set
  * its numbers, and write every tensor into copse__saver_memory(). Borrowed until submit. */

@@ -60,6 +60,11 @@ disturbed FILES_PIECE=7 || complain "left with $?"
 same_state "run/$latest" "reference/$latest" || complain "the last checkpoint differs"
 [ "$(grep -c '"kind":"step"' run/log.jsonl)" -eq 9 ] || complain "the log is not whole"
 
+what="a slow disk"
+disturbed FILES_SLOW=300 || complain "left with $?"
+same_state "run/$latest" "reference/$latest" || complain "the last checkpoint differs"
+[ "$(grep -c 'training waited .* for the checkpoint of step' err)" -eq 1 ] || complain "waiting is not told once"
+
 call=$first
 while [ "$call" -le "$calls" ]; do
     for fault in "FILES_CODE=28" "FILES_CODE=5" "FILES_CODE=28 FILES_STICKY=1" "FILES_CODE=30 FILES_STICKY=1"; do

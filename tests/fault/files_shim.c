@@ -57,7 +57,7 @@ enum { FDS = 256 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* Calls that come from within ours, or from a signal's handler there, just pass. */
 static _Thread_local int depth;
-static unsigned calls, failing_call, piece, unsafe_renames, unsynced_folders;
+static unsigned calls, failing_call, piece, slow_ms, unsafe_renames, unsynced_folders;
 static int failing_code;
 static bool failing_on;
 static char folder[PATH_MAX]; /* only what lies in it is touched; "": everything */
@@ -106,7 +106,7 @@ static unsigned number_of(const char *name) {
 
 /* FILES_FOLDER: an absolute path. FILES_CALL: which call fails, with FILES_CODE (ENOSPC where there is none), and with
  * FILES_STICKY all behind it; or at which the power goes, FILES_CUT: strict, eager or a seed. FILES_PIECE: bytes that a
- * write takes at most. FILES_COUNT: a file that gets the count of calls in the end. */
+ * write takes at most. FILES_SLOW: milliseconds more that every sync takes. FILES_COUNT: a file that gets the count of calls in the end. */
 __attribute__((constructor)) static void begin(void) {
 #define FIND(call) *(void **)(&real_##call) = dlsym(RTLD_NEXT, #call)
     FIND(open);
@@ -125,6 +125,7 @@ __attribute__((constructor)) static void begin(void) {
     shim_fail(number_of("FILES_CALL"), code ? (int)code : ENOSPC,
               number_of("FILES_STICKY") != 0);
     piece = number_of("FILES_PIECE");
+    slow_ms = number_of("FILES_SLOW");
     count_file = getenv("FILES_COUNT");
     cuts = cut != NULL;
     if (cuts && strcmp(cut, "eager") == 0)
@@ -230,6 +231,15 @@ EXPORT ssize_t OURS(write)(int fd, const void *data, size_t bytes) {
                   : REAL(write)(fd, data, ours && piece && bytes > piece ? piece : bytes);
 }
 
+/* The disk is slow; whoever does not ask it need not wait. */
+static void nap(int fd) {
+    enter();
+    bool ours = fd >= 0 && fd < FDS && files[fd].inside;
+    leave();
+    if (ours && slow_ms > 0)
+        usleep(slow_ms * 1000);
+}
+
 static int sync_one(int fd, int (*sync)(int)) {
     if (fd_fails(fd))
         return -1;
@@ -247,6 +257,7 @@ static int sync_one(int fd, int (*sync)(int)) {
 }
 
 EXPORT int OURS(fsync)(int fd) {
+    nap(fd);
     enter();
     int code = sync_one(fd, REAL(fsync));
     leave();
@@ -254,6 +265,7 @@ EXPORT int OURS(fsync)(int fd) {
 }
 
 EXPORT int OURS(fdatasync)(int fd) {
+    nap(fd);
     enter();
     int code = sync_one(fd, REAL(fdatasync));
     leave();

@@ -229,7 +229,7 @@ START_TEST(test_saver_writes_what_was_copied) {
     copse__run_folder *folder = open_run(path, false);
     copse__saver *saver;
     copse__saved saved;
-    ASSERT_OK(copse__saver_open(&saver, folder, 2, &tensor, 1, &error));
+    ASSERT_OK(copse__saver_open(&saver, folder, 2, NULL, &tensor, 1, &error));
     ck_assert(!copse__saver_result(saver, true, &saved));
     for (uint64_t step = 1; step <= 20; step++)
         fill(saver, step);
@@ -253,7 +253,7 @@ START_TEST(test_saver_failure_is_told_and_the_next_goes_on) {
     copse__run_folder *folder = open_run(path, false);
     copse__saver *saver;
     copse__saved saved;
-    ASSERT_OK(copse__saver_open(&saver, folder, 2, &tensor, 1, &error));
+    ASSERT_OK(copse__saver_open(&saver, folder, 2, NULL, &tensor, 1, &error));
     fill(saver, 1);
     ck_assert(copse__saver_result(saver, true, &saved));
     /* A folder in the way of the file: the rename fails. */
@@ -284,7 +284,7 @@ START_TEST(test_saver_many_saves_take_no_more_memory_or_files) {
     copse__run_folder *folder = open_run(run, false);
     copse__saver *saver;
     copse__saved saved;
-    ASSERT_OK(copse__saver_open(&saver, folder, 2, &tensor, 1, &error));
+    ASSERT_OK(copse__saver_open(&saver, folder, 2, NULL, &tensor, 1, &error));
     size_t bytes = 0;
     unsigned files = 0;
     for (uint64_t step = 1; step <= 300; step++) {
