@@ -173,8 +173,7 @@ static void check(const net *n) {
                    fused.gone, plain.graph->node_count,
                    copse__plan_arena_bytes(fused.plan),
                    copse__plan_arena_bytes(plain.plan));
-            if (device_fuses())
-                ck_assert_uint_eq(fused.gone, n->gone);
+            ck_assert_uint_eq(fused.gone, n->gone);
         }
         release(&fused);
         release(&plain);

@@ -21,10 +21,6 @@ extern copse__device *test_device;
 void open_test_device(void);
 void close_test_device(void);
 
-/* Whether the device must have all nodes that fusing makes: the host and PoCL. Others may leave some to
- * the nodes that they are made of. Within a test. */
-bool device_fuses(void);
-
 /* A case whose tests find test_device open. */
 TCase *device_case(Suite *suite, const char *name);
 

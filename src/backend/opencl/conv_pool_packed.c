@@ -8,38 +8,21 @@
 enum { KERNEL_PACK, KERNEL_CONV }; /* forward and the input's gradient */
 enum { KERNEL_FILTER, KERNEL_SUM, KERNEL_SUM_BIAS }; /* the filter's gradient */
 
-static bool is_2x2(const copse__window *w) {
-    return w->kernel_h == 2 && w->kernel_w == 2 && w->stride_h == 2 && w->stride_w == 2 &&
-           w->dilation_h == 1 && w->dilation_w == 1 && w->pad_top == 0 &&
-           w->pad_left == 0;
-}
-
-static const copse__tensor *index_of(const copse__graph *graph, const copse__node *node) {
-    switch (copse__cl_conv_pass(node)) {
-    case COPSE__CONV_FORWARD:
-        return copse__cl_output(graph, node, 1);
-    case COPSE__CONV_GRAD_INPUT:
-        return copse__cl_input(graph, node, 1);
-    default:
-        return copse__cl_input(graph, node, 2);
-    }
-}
-
 static bool fits(const copse__device *device, const copse__graph *graph,
                  const copse__node *node, const char **reason) {
     copse__conv_cut cut;
-    const copse__tensor *index = index_of(graph, node);
     *reason = "its work-items are not whole cores";
-    if (!device->base.caps.cpu)
-        return false;
-    *reason = "pooling is not by 2 x 2";
-    if (!is_2x2(&node->attrs.pool))
-        return false;
-    *reason = "the places are not bytes";
-    if (index && index->dtype != COPSE_U8)
+    if (!device->base.caps.cpu || !copse__cl_pools_by_2(graph, node, reason))
         return false;
     return copse__cl_window_fits(graph, node, reason) &&
            copse__cl_packed_cut(&cut, device, graph, node, NULL, reason);
+}
+
+static double cost(const copse__device *device, const copse__graph *graph,
+                   const copse__node *node) {
+    (void)graph;
+    (void)node;
+    return copse__cl_packed_cost(device);
 }
 
 static size_t filter_elements(const copse__launch *launch) {
@@ -234,6 +217,7 @@ const copse__cl_provider copse__cl_conv2d_max_pool_packed = {
     .takes = copse__cl_packed_takes,
     .candidates = copse__cl_packed_candidates,
     .fits = fits,
+    .cost = cost,
     .workspace = workspace,
     .prepare = prepare,
     .enqueue = enqueue};

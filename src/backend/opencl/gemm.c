@@ -58,14 +58,14 @@ bool copse__cl_dense_fits(const copse__device *device, const copse__graph *graph
     return p.m < INT32_MAX && p.n < INT32_MAX && p.k < INT32_MAX;
 }
 
-static size_t tile_of(const copse__device *device) {
+size_t copse__cl_tile(const copse__device *device) {
     size_t tile = device->max_local >= 256 ? 16 : 8;
     return device->max_local >= 64 ? tile : 0;
 }
 
 static bool tiled_fits(const copse__device *device, const copse__graph *graph,
                        const copse__node *node, const char **reason) {
-    size_t tile = tile_of(device);
+    size_t tile = copse__cl_tile(device);
     *reason = "its work-groups are too small";
     if (tile == 0 || device->local_bytes < 2 * tile * (4 * tile + 1) * sizeof(float))
         return false;
@@ -146,7 +146,8 @@ static copse_status rows_enqueue(copse__launch *launch, const copse__extents *ex
 }
 
 static copse_status tiled_prepare(copse__launch *launch, copse_error *err) {
-    return prepare(launch, tile_of(launch->device) == 16 ? "-DTILE=16" : "-DTILE=8",
+    return prepare(launch,
+                   copse__cl_tile(launch->device) == 16 ? "-DTILE=16" : "-DTILE=8",
                    tiled_names, err);
 }
 
@@ -156,7 +157,7 @@ static copse_status tiled_enqueue(copse__launch *launch, const copse__extents *e
         copse__cl_dense_product(launch->graph, launch->node, NULL, extents);
     if (p.m == 0 || p.n == 0)
         return COPSE_OK;
-    size_t tile = tile_of(launch->device);
+    size_t tile = copse__cl_tile(launch->device);
     const size_t global[2] = {copse__round_up(p.n, 4 * tile) / 4,
                               copse__round_up(p.m, 4 * tile) / 4};
     const size_t local[2] = {tile, tile};

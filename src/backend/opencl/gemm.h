@@ -29,4 +29,7 @@ copse__cl_product copse__cl_dense_product(const copse__graph *graph,
 bool copse__cl_dense_fits(const copse__device *device, const copse__graph *graph,
                           const copse__node *node, const char **reason);
 
+/* Items along a side of the groups that the tiled kernels have here; 0: groups are too small for them. */
+size_t copse__cl_tile(const copse__device *device);
+
 #endif

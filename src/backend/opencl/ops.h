@@ -39,8 +39,9 @@ extern const copse__cl_provider copse__cl_conv2d_packed;
 extern const copse__cl_provider copse__cl_conv2d_winograd;
 extern const copse__cl_provider copse__cl_conv2d_winograd4;
 
-/* conv_pool_packed.c: serves CONV2D_MAX_POOL and its gradients */
+/* conv_pool_packed.c and, for GPUs, conv_pool_tiled.c: serves CONV2D_MAX_POOL and its gradients */
 extern const copse__cl_provider copse__cl_conv2d_max_pool_packed;
+extern const copse__cl_provider copse__cl_conv2d_max_pool_tiled;
 
 /* pool.c: the average ones serve both directions */
 extern const copse__cl_provider copse__cl_max_pool2d;

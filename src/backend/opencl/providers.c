@@ -12,6 +12,8 @@
     LIST(&copse__cl_dense_clblast, &copse__cl_dense_rows, &copse__cl_dense_packed,       \
          &copse__cl_dense_tiled)
 
+#define POOLED LIST(&copse__cl_conv2d_max_pool_packed, &copse__cl_conv2d_max_pool_tiled)
+
 static const copse__cl_provider *const none[] = {NULL};
 
 static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
@@ -30,9 +32,9 @@ static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
         LIST(&copse__cl_conv2d_grad_filter_direct, &copse__cl_conv2d_packed,
              &copse__cl_conv2d_winograd, &copse__cl_conv2d_winograd4,
              &copse__cl_conv2d_columns),
-    [COPSE__OP_CONV2D_MAX_POOL] = LIST(&copse__cl_conv2d_max_pool_packed),
-    [COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT] = LIST(&copse__cl_conv2d_max_pool_packed),
-    [COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER] = LIST(&copse__cl_conv2d_max_pool_packed),
+    [COPSE__OP_CONV2D_MAX_POOL] = POOLED,
+    [COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT] = POOLED,
+    [COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER] = POOLED,
     [COPSE__OP_MAX_POOL2D] = LIST(&copse__cl_max_pool2d),
     [COPSE__OP_MAX_POOL2D_GRAD] = LIST(&copse__cl_max_pool2d_grad),
     [COPSE__OP_AVG_POOL2D] = LIST(&copse__cl_avg_pool2d),

@@ -22,6 +22,7 @@ extern const copse__cl_source copse__cl_source_conv;
 extern const copse__cl_source copse__cl_source_conv_packed;
 extern const copse__cl_source copse__cl_source_conv_pool_packed;
 extern const copse__cl_source copse__cl_source_conv_winograd;
+extern const copse__cl_source copse__cl_source_conv_tiled;
 extern const copse__cl_source copse__cl_source_gemm;
 extern const copse__cl_source copse__cl_source_gemm_packed;
 extern const copse__cl_source copse__cl_source_loss;

@@ -122,6 +122,22 @@ static copse_status set_struct(copse__launch *launch, size_t kernel, unsigned in
                : copse__cl_fail(err, launch->device, code, "clSetKernelArg");
 }
 
+bool copse__cl_pools_by_2(const copse__graph *graph, const copse__node *node,
+                          const char **reason) {
+    const copse__window *w = &node->attrs.pool;
+    copse__conv_pass pass = copse__cl_conv_pass(node);
+    const copse__tensor *index =
+        pass == COPSE__CONV_FORWARD
+            ? copse__cl_output(graph, node, 1)
+            : copse__cl_input(graph, node, pass == COPSE__CONV_GRAD_INPUT ? 1 : 2);
+    *reason = "pooling is not by 2 x 2";
+    if (w->kernel_h != 2 || w->kernel_w != 2 || w->stride_h != 2 || w->stride_w != 2 ||
+        w->dilation_h != 1 || w->dilation_w != 1 || w->pad_top != 0 || w->pad_left != 0)
+        return false;
+    *reason = "the places are not bytes";
+    return !index || index->dtype == COPSE_U8;
+}
+
 copse_status copse__cl_arg_window(copse__launch *launch, size_t kernel, unsigned index,
                                   const copse_window *window, copse_error *err) {
     return set_struct(launch, kernel, index, window, sizeof *window, err);

@@ -25,6 +25,10 @@ copse__conv_size copse__cl_conv_size(const copse__graph *graph, const copse__nod
 bool copse__cl_window_fits(const copse__graph *graph, const copse__node *node,
                            const char **reason);
 
+/* Whether a CONV2D_MAX_POOL* pools by 2 x 2, with places that are bytes. */
+bool copse__cl_pools_by_2(const copse__graph *graph, const copse__node *node,
+                          const char **reason);
+
 /* Sets a kernel argument to the geometry, by value. */
 copse_status copse__cl_arg_window(copse__launch *launch, size_t kernel, unsigned index,
                                   const copse_window *window, copse_error *err);
