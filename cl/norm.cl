@@ -80,14 +80,14 @@ kernel void bn_join_moments_f32(global const float *restrict partial,
     COPSE_FOR(c, columns) {
         float mean = 0.0f, squares = 0.0f, count = 0.0f;
         for (size_t part = 0; part < parts; part++) {
-            float more =
-                (float)(BEGIN(rows, parts, part + 1) - BEGIN(rows, parts, part));
+            float more = (float)(BEGIN(rows, parts, part + 1) - BEGIN(rows, parts, part));
             if (more == 0.0f)
                 continue;
             float all = count + more;
             float d = partial[part * 2 * columns + c] - mean;
             mean += d * (more / all);
-            squares += partial[(part * 2 + 1) * columns + c] + d * d * (count * (more / all));
+            squares +=
+                partial[(part * 2 + 1) * columns + c] + d * d * (count * (more / all));
             count = all;
         }
         stats[c] = mean;
@@ -109,40 +109,51 @@ kernel void bn_table_f32(global const float *restrict mean,
     }
 }
 
-/* y = (x - center) * scale + offset */
-kernel void bn_apply_f32(global const float *restrict x, global const float *restrict table,
-                         global float *restrict y, ulong rows, uint columns) {
+/* y = act((x - center) * scale + offset); floor is 0 for relu, else -INFINITY; a NaN stays */
+#define APPLY(AT, p, c) ((AT(p) - AT(table + (c))) * AT(scale + (c)) + AT(offset + (c)))
+kernel void bn_apply_f32(global const float *restrict x,
+                         global const float *restrict table, global float *restrict y,
+                         ulong rows, uint columns, float floor) {
     global const float *scale = table + columns;
     global const float *offset = table + 2 * (size_t)columns;
 #ifdef COPSE_CHUNKED
     COPSE_FOR(row, rows) {
         size_t at = row * columns;
         uint c = 0;
-        for (; c + LANES <= columns; c += LANES)
-            WIDE_TO(y + at + c) =
-                (WIDE(x + at + c) - WIDE(table + c)) * WIDE(scale + c) + WIDE(offset + c);
-        for (; c < columns; c++)
-            y[at + c] = (x[at + c] - table[c]) * scale[c] + offset[c];
+        for (; c + LANES <= columns; c += LANES) {
+            copse_wide v = APPLY(WIDE, x + at + c, c);
+            WIDE_TO(y + at + c) = v <= floor ? (copse_wide)(floor) : v;
+        }
+        for (; c < columns; c++) {
+            float v = APPLY(ONE, x + at + c, c);
+            y[at + c] = v <= floor ? floor : v;
+        }
     }
 #else
     COPSE_FOR(i, rows * columns) {
         uint c = (uint)(i % columns);
-        y[i] = (x[i] - table[c]) * scale[c] + offset[c];
+        float v = APPLY(ONE, x + i, c);
+        y[i] = v <= floor ? floor : v;
     }
 #endif
 }
 
+/* Where relu follows, the gradient passes what is above the floor: z is made as bn_apply_f32 makes it. */
 #define GRAD_SUMS(T, AT, TO)                                                             \
     {                                                                                    \
         T mean = AT(stats + c);                                                          \
         T rstd = (T)(1.0f) / sqrt(AT(stats + columns + c) + epsilon);                    \
+        T scale = flags & 1 ? rstd * AT(gamma + c) : rstd;                               \
+        T offset = flags & 2 ? AT(beta + c) : (T)(0.0f);                                 \
         T first = (T)(0.0f), second = (T)(0.0f);                                         \
         for (ulong row = begin; row < end;) {                                            \
             T some = (T)(0.0f), more = (T)(0.0f);                                        \
             for (ulong stop = min(end, row + BLOCK); row < stop; row++) {                \
+                T d = AT(x + row * columns + c) - mean;                                  \
                 T slope = AT(dy + row * columns + c);                                    \
+                slope = d * scale + offset <= floor ? (T)(0.0f) : slope;                 \
                 some += slope;                                                           \
-                more += slope * (AT(x + row * columns + c) - mean);                      \
+                more += slope * d;                                                       \
             }                                                                            \
             first += some;                                                               \
             second += more;                                                              \
@@ -155,8 +166,10 @@ kernel void bn_apply_f32(global const float *restrict x, global const float *res
 kernel void bn_grad_sums_f32(global const float *restrict x,
                              global const float *restrict dy,
                              global const float *restrict stats,
+                             global const float *restrict gamma,
+                             global const float *restrict beta,
                              global float *restrict partial, ulong rows, uint columns,
-                             uint parts, float epsilon) {
+                             uint parts, float epsilon, uint flags, float floor) {
     uint blocks = (columns + LANES - 1) / LANES;
     COPSE_FOR(i, (size_t)parts * blocks) {
         uint c0 = (uint)(i % blocks) * LANES;
@@ -194,44 +207,53 @@ kernel void bn_grad_join_f32(global const float *restrict partial,
     }
 }
 
-/* table = (mean, a, b, d): dx = a dy - b - d (x - mean) = gamma rstd / n (n dy - sums[0] - xhat sums[1]) */
+/* table = (mean, a, b, d, offset): dx = a dy - b - d (x - mean) = gamma rstd / n (n dy - sums[0] - xhat sums[1]) */
 kernel void bn_grad_table_f32(global const float *restrict stats,
                               global const float *restrict sums,
                               global const float *restrict gamma,
+                              global const float *restrict beta,
                               global float *restrict table, ulong rows, uint columns,
-                              float epsilon, uint has_gamma) {
+                              float epsilon, uint flags) {
     COPSE_FOR(c, columns) {
         float rstd = 1.0f / sqrt(stats[columns + c] + epsilon);
-        float a = has_gamma ? gamma[c] * rstd : rstd;
+        float a = flags & 1 ? rstd * gamma[c] : rstd;
         table[c] = stats[c];
         table[columns + c] = a;
         table[2 * (size_t)columns + c] = a * (sums[c] / (float)rows);
         table[3 * (size_t)columns + c] = a * rstd * (sums[columns + c] / (float)rows);
+        table[4 * (size_t)columns + c] = flags & 2 ? beta[c] : 0.0f;
     }
 }
 
-/* dx = a dy - b - d (x - mean) */
+/* dx = a dy - b - d (x - mean), where a (x - mean) + offset is what the activation saw */
+#define GRAD_APPLY(T, AT, TO, i, c)                                                      \
+    {                                                                                    \
+        T off = AT(x + (i)) - AT(table + (c)), slope = AT(dy + (i));                     \
+        slope = off * AT(a + (c)) + AT(offset + (c)) <= floor ? (T)(0.0f) : slope;       \
+        TO(dx + (i)) = AT(a + (c)) * slope - AT(b + (c)) - AT(d + (c)) * off;            \
+    }
 kernel void bn_grad_apply_f32(global const float *restrict x,
                               global const float *restrict dy,
                               global const float *restrict table,
-                              global float *restrict dx, ulong rows, uint columns) {
+                              global float *restrict dx, ulong rows, uint columns,
+                              float floor) {
     global const float *a = table + columns;
     global const float *b = table + 2 * (size_t)columns;
     global const float *d = table + 3 * (size_t)columns;
+    global const float *offset = table + 4 * (size_t)columns;
 #ifdef COPSE_CHUNKED
     COPSE_FOR(row, rows) {
         size_t at = row * columns;
         uint c = 0;
         for (; c + LANES <= columns; c += LANES)
-            WIDE_TO(dx + at + c) = WIDE(a + c) * WIDE(dy + at + c) - WIDE(b + c) -
-                                   WIDE(d + c) * (WIDE(x + at + c) - WIDE(table + c));
+            GRAD_APPLY(copse_wide, WIDE, WIDE_TO, at + c, c)
         for (; c < columns; c++)
-            dx[at + c] = a[c] * dy[at + c] - b[c] - d[c] * (x[at + c] - table[c]);
+            GRAD_APPLY(float, ONE, ONE, at + c, c)
     }
 #else
     COPSE_FOR(i, rows * columns) {
         uint c = (uint)(i % columns);
-        dx[i] = a[c] * dy[i] - b[c] - d[c] * (x[i] - table[c]);
+        GRAD_APPLY(float, ONE, ONE, i, c)
     }
 #endif
 }

@@ -106,9 +106,10 @@ copse_status copse__gradient_batch_norm(copse__backward *pass, const copse__node
     if (status == COPSE_OK && beta_wanted)
         status = copse__gradient_tensor(pass, beta, &made[2], err);
     if (status == COPSE_OK)
-        status = copse__build_node(b, "grad_reduce", COPSE__OP_BN_GRAD_REDUCE,
-                                   (const copse__tensor_id[]){x, dy, stats}, made, &attrs,
-                                   err);
+        status = copse__build_node(
+            b, "grad_reduce", COPSE__OP_BN_GRAD_REDUCE,
+            (const copse__tensor_id[]){x, dy, stats, COPSE__NO_TENSOR, COPSE__NO_TENSOR},
+            made, &attrs, err);
     if (status == COPSE_OK && gamma_wanted)
         status = copse__gradient_give(pass, gamma, made[1], err);
     if (status == COPSE_OK && beta_wanted)
@@ -116,6 +117,7 @@ copse_status copse__gradient_batch_norm(copse__backward *pass, const copse__node
     if (status == COPSE_OK && copse__wants(pass, x))
         status = copse__gradient_node(
             pass, "grad_input", COPSE__OP_BN_GRAD_INPUT,
-            (const copse__tensor_id[]){x, dy, stats, made[0], gamma}, &attrs, x, err);
+            (const copse__tensor_id[]){x, dy, stats, made[0], gamma, COPSE__NO_TENSOR},
+            &attrs, x, err);
     return status;
 }

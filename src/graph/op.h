@@ -59,13 +59,16 @@
  * BN_MOMENTS          x[..,C]                       -> stats[2,C] = mean and biased variance
  *                     over rows (two passes or better; never E[x2]-E[x]2); zero rows: 0, 0
  * BN_NORMALIZE        x, stats, gamma?, beta?       -> y =
- *                     (x-mean)*rsqrt(variance+epsilon)*gamma+beta
+ *                     act((x-mean)*rsqrt(variance+epsilon)*gamma+beta); act of all BN_*: none or
+ *                     relu
  * BN_INFER            x, moving_mean, moving_variance, gamma?, beta? -> y, the same with
  *                     moving statistics
- * BN_GRAD_REDUCE      x, dy, stats                  -> sums[2,C] = (sum dy, sum dy*xhat),
- *                     dgamma[C]? = sums[1], dbeta[C]? = sums[0]
- * BN_GRAD_INPUT       x, dy, stats, sums, gamma?    -> dx =
- *                     gamma*rstd/n*(n dy - sums[0] - xhat*sums[1]), n = rows(x)
+ * BN_GRAD_REDUCE      x, dy, stats, gamma?, beta?   -> sums[2,C] = (sum dy, sum dy*xhat),
+ *                     dgamma[C]? = sums[1], dbeta[C]? = sums[0]. With relu, dy is 0 where
+ *                     BN_NORMALIZE's y is not above 0 (gamma and beta matter only then)
+ * BN_GRAD_INPUT       x, dy, stats, sums, gamma?, beta? -> dx =
+ *                     gamma*rstd/n*(n dy - sums[0] - xhat*sums[1]), n = rows(x); dy and beta as
+ *                     above
  * CROSS_ENTROPY       x[..,C], label i32[..]        -> metrics[..,2] = (loss, hit), dx?
  *                     from logits (attrs.loss.from_logits): loss = logsumexp(x) - x[label],
  *                     dx = (softmax(x) - onehot) * loss_scale;
@@ -194,9 +197,10 @@ typedef struct copse__expression {
 } copse__expression;
 
 typedef struct copse__attrs {
-    copse__activation act; /* DENSE, CONV2D, CONV2D_MAX_POOL (epilogue), ACTIVATION,
-                              ACTIVATION_GRAD */
-    copse__window pool;    /* CONV2D_MAX_POOL*: pads are 0 */
+    /* The epilogue of DENSE, CONV2D, CONV2D_MAX_POOL, BN_NORMALIZE and BN_INFER; also of BN_GRAD_*,
+     * ACTIVATION and ACTIVATION_GRAD. */
+    copse__activation act;
+    copse__window pool; /* CONV2D_MAX_POOL*: pads are 0 */
     union {
         copse__window window; /* CONV2D*, *_POOL2D* */
         struct {

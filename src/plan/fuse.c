@@ -77,8 +77,10 @@ void copse__fuse_remove(copse__fuser *f, size_t index) {
     f->fused++;
 }
 
-static bool takes_epilogue(const copse__node *node) {
-    return (node->op == COPSE__OP_DENSE || node->op == COPSE__OP_CONV2D) &&
+static bool takes_epilogue(const copse__node *node, copse__activation act) {
+    bool product = node->op == COPSE__OP_DENSE || node->op == COPSE__OP_CONV2D;
+    bool norm = node->op == COPSE__OP_BN_NORMALIZE || node->op == COPSE__OP_BN_INFER;
+    return (product || (norm && act == COPSE__ACT_RELU)) &&
            node->attrs.act == COPSE__ACT_NONE;
 }
 
@@ -89,7 +91,8 @@ copse_status copse__fuse_epilogue(copse__fuser *f, size_t index, bool *changed) 
         return COPSE_OK;
     size_t writer = copse__fuse_writer(graph, node->inputs[0]);
     if (copse__fuse_only_reader(graph, node->inputs[0]) != index ||
-        writer == COPSE__NO_NODE || !takes_epilogue(&graph->nodes[writer]))
+        writer == COPSE__NO_NODE ||
+        !takes_epilogue(&graph->nodes[writer], node->attrs.act))
         return COPSE_OK;
     copse_status status = copse__fuse_absorb(f, writer, index);
     if (status != COPSE_OK)
@@ -105,7 +108,8 @@ copse_status copse__fuse_epilogue(copse__fuser *f, size_t index, bool *changed) 
 copse_status copse__fuse(copse__graph *graph, copse__device *device, size_t *fused,
                          copse_error *err) {
     static copse_status (*const patterns[])(copse__fuser *, size_t, bool *) = {
-        copse__fuse_epilogue, copse__fuse_conv_pool, copse__fuse_elementwise};
+        copse__fuse_epilogue, copse__fuse_conv_pool, copse__fuse_norm_grad,
+        copse__fuse_elementwise};
     copse__fuser f = {.graph = graph, .device = device, .err = err};
     copse_status status = COPSE_OK;
     for (size_t p = 0; p < sizeof patterns / sizeof patterns[0]; p++)

@@ -12,6 +12,8 @@
  *  - a MAX_POOL2D that alone reads a CONV2D (its gradients aside) becomes part of it, and the
  *    convolution's gradients read the pooled gradient: the map between the two is never written.
  *    Where the device runs all of the CONV2D_MAX_POOL nodes that this needs;
+ *  - relu behind batch normalisation likewise, and its gradient becomes part of the normalisation's, which
+ *    makes anew what relu saw;
  *  - chains of ADD, ACTIVATION, DROPOUT and their gradients become one ELEMENTWISE.
  * The order in which gradients are finished stays. A node keeps the names of those that became part
  * of it (copse__node.absorbed). fused (may be NULL): how many nodes are gone. */

@@ -39,6 +39,7 @@ void copse__fuse_remove(copse__fuser *f, size_t index);
  * moved). */
 copse_status copse__fuse_epilogue(copse__fuser *f, size_t index, bool *changed);
 copse_status copse__fuse_conv_pool(copse__fuser *f, size_t index, bool *changed);
+copse_status copse__fuse_norm_grad(copse__fuser *f, size_t index, bool *changed);
 copse_status copse__fuse_elementwise(copse__fuser *f, size_t index, bool *changed);
 
 #endif

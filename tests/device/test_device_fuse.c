@@ -253,11 +253,34 @@ START_TEST(test_fuse_elementwise_chains) {
 }
 END_TEST
 
+/* Relu goes into the normalisation, forward and backward; another activation, and one whose map has another reader,
+ * stay. */
+START_TEST(test_fuse_normalisation_with_relu) {
+    check(&(net){"norm",
+                 NET(CONV(16, TEXT("padding", "same")), {.kind = "batch_norm"},
+                     {.kind = "relu"}, CONV(8, TEXT("padding", "same")),
+                     {.kind = "batch_norm"}, {.kind = "relu"}, POOL, HEAD),
+                 9, 3, 4});
+    check(&(net){"norm, tanh",
+                 NET(CONV(8, TEXT("padding", "same")), {.kind = "batch_norm"},
+                     {.kind = "activation", ARGS(TEXT("kind", "tanh"))}, POOL, HEAD),
+                 9, 3, 0});
+    check(&(net){"norm, residual",
+                 NET(CONV(8, TEXT("padding", "same")), {.kind = "batch_norm"},
+                     {.kind = "relu", .name = "a"}, CONV(8, TEXT("padding", "same")),
+                     {.kind = "batch_norm", .name = "b"},
+                     {.kind = "add", .name = "sum", INPUTS("a", "b")}, {.kind = "relu"},
+                     POOL, HEAD),
+                 8, 3, 3});
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("device_fuse");
     TCase *fuse = device_case(suite, "fuse");
     tcase_add_test(fuse, test_fuse_convolution_with_pooling);
     tcase_add_test(fuse, test_fuse_leaves_what_it_may_not_touch);
     tcase_add_test(fuse, test_fuse_elementwise_chains);
+    tcase_add_test(fuse, test_fuse_normalisation_with_relu);
     return run_device_suite(suite);
 }

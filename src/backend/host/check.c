@@ -302,8 +302,14 @@ static void check_bn_moments(examination *e) {
            "the statistics must be [2, C]");
 }
 
+static void check_bn_act(examination *e) {
+    expect(e, e->node->attrs.act <= COPSE__ACT_RELU,
+           "an activation other than relu is no part of it");
+}
+
 static void check_bn_normalize(examination *e) {
     size_t columns = copse__tensor_columns(e->in[0]);
+    check_bn_act(e);
     expect(e, same_rows(e->in[0], e->out[0]) && same_elements(e->in[0], e->out[0]),
            "the operands' sizes differ");
     expect(e, holds(e->in[1], 2 * columns), "the statistics must be [2, C]");
@@ -313,6 +319,7 @@ static void check_bn_normalize(examination *e) {
 
 static void check_bn_infer(examination *e) {
     size_t columns = copse__tensor_columns(e->in[0]);
+    check_bn_act(e);
     expect(e, same_rows(e->in[0], e->out[0]) && same_elements(e->in[0], e->out[0]),
            "the operands' sizes differ");
     for (size_t i = 1; i < 5; i++)
@@ -320,6 +327,7 @@ static void check_bn_infer(examination *e) {
 }
 
 static void check_bn_grad(examination *e) {
+    check_bn_act(e);
     expect(e, same_rows(e->in[0], e->in[1]) && same_elements(e->in[0], e->in[1]),
            "the operands' sizes differ");
     expect(e, holds(e->in[2], 2 * copse__tensor_columns(e->in[0])),
@@ -332,6 +340,8 @@ static void check_bn_grad_reduce(examination *e) {
     expect(e, holds(e->out[0], 2 * columns), "the sums must be [2, C]");
     expect(e, holds(e->out[1], columns) && holds(e->out[2], columns),
            "the gradients of gamma and beta must be [C]");
+    expect(e, holds(e->in[3], columns) && holds(e->in[4], columns),
+           "gamma and beta must be [C]");
 }
 
 static void check_bn_grad_input(examination *e) {
@@ -339,7 +349,8 @@ static void check_bn_grad_input(examination *e) {
     check_bn_grad(e);
     expect(e, same_elements(e->in[0], e->out[0]), "the operands' sizes differ");
     expect(e, holds(e->in[3], 2 * columns), "the sums must be [2, C]");
-    expect(e, holds(e->in[4], columns), "gamma must be [C]");
+    expect(e, holds(e->in[4], columns) && holds(e->in[5], columns),
+           "gamma and beta must be [C]");
 }
 
 static void check_cross_entropy(examination *e) {

@@ -17,6 +17,7 @@ typedef struct normalization {
     float *dgamma, *dbeta; /* [C], may be NULL */
     size_t rows, columns;
     double epsilon;
+    copse__activation act;
 } normalization;
 
 static double reciprocal_deviation(const normalization *v, size_t c) {
@@ -71,7 +72,8 @@ static void normalize_body(const void *context, size_t begin, size_t end) {
         for (size_t r = begin; r < end; r++) {
             for (size_t c = 0; c < lanes; c++) {
                 size_t at = r * v->columns + c0 + c;
-                v->y[at] = (float)(((double)v->x[at] - mean[c]) * factor[c] + shift[c]);
+                v->y[at] = (float)copse__host_activate(
+                    v->act, ((double)v->x[at] - mean[c]) * factor[c] + shift[c]);
             }
         }
     }
@@ -88,7 +90,8 @@ void copse__host_bn_normalize(const copse__host_call *call) {
                        .y = call->out[0],
                        .rows = copse__host_input_rows(call, 0),
                        .columns = columns,
-                       .epsilon = (double)call->node->attrs.norm.epsilon};
+                       .epsilon = (double)call->node->attrs.norm.epsilon,
+                       .act = call->node->attrs.act};
     copse__host_for(call, v.rows, 3 * columns, normalize_body, &v);
 }
 
@@ -102,25 +105,44 @@ void copse__host_bn_infer(const copse__host_call *call) {
                        .y = call->out[0],
                        .rows = copse__host_input_rows(call, 0),
                        .columns = columns,
-                       .epsilon = (double)call->node->attrs.norm.epsilon};
+                       .epsilon = (double)call->node->attrs.norm.epsilon,
+                       .act = call->node->attrs.act};
     copse__host_for(call, v.rows, 3 * columns, normalize_body, &v);
+}
+
+/* Column c's way from x to what relu saw. */
+typedef struct line {
+    double mean, factor, shift;
+} line;
+
+static line line_of(const normalization *v, size_t c) {
+    return (line){(double)v->mean[c],
+                  reciprocal_deviation(v, c) * (v->gamma ? (double)v->gamma[c] : 1.0),
+                  v->beta ? (double)v->beta[c] : 0.0};
+}
+
+/* The gradient behind the activation. */
+static double slope_at(const normalization *v, size_t at, const line *l) {
+    double z = ((double)v->x[at] - l->mean) * l->factor + l->shift;
+    return v->act == COPSE__ACT_RELU && !((float)z > 0) ? 0.0 : (double)v->dy[at];
 }
 
 static void grad_reduce_body(const void *context, size_t begin, size_t end) {
     const normalization *v = context;
     for (size_t c0 = begin; c0 < end; c0 += LANES) {
         size_t lanes = copse__min_size(LANES, end - c0);
-        double mean[LANES], deviation[LANES], plain[LANES] = {0}, scaled[LANES] = {0};
+        double deviation[LANES], plain[LANES] = {0}, scaled[LANES] = {0};
+        line lines[LANES];
         for (size_t c = 0; c < lanes; c++) {
-            mean[c] = (double)v->mean[c0 + c];
+            lines[c] = line_of(v, c0 + c);
             deviation[c] = reciprocal_deviation(v, c0 + c);
         }
         for (size_t r = 0; r < v->rows; r++) {
             for (size_t c = 0; c < lanes; c++) {
                 size_t at = r * v->columns + c0 + c;
-                double dy = (double)v->dy[at];
+                double dy = slope_at(v, at, &lines[c]);
                 plain[c] += dy;
-                scaled[c] += dy * (((double)v->x[at] - mean[c]) * deviation[c]);
+                scaled[c] += dy * (((double)v->x[at] - lines[c].mean) * deviation[c]);
             }
         }
         for (size_t c = 0; c < lanes; c++) {
@@ -143,11 +165,14 @@ static normalization gradient_of(const copse__host_call *call) {
                            .variance = stats + columns,
                            .rows = copse__host_input_rows(call, 0),
                            .columns = columns,
-                           .epsilon = (double)call->node->attrs.norm.epsilon};
+                           .epsilon = (double)call->node->attrs.norm.epsilon,
+                           .act = call->node->attrs.act};
 }
 
 void copse__host_bn_grad_reduce(const copse__host_call *call) {
     normalization v = gradient_of(call);
+    v.gamma = call->in[3];
+    v.beta = call->in[4];
     v.stats = call->out[0];
     v.dgamma = call->out[1];
     v.dbeta = call->out[2];
@@ -159,20 +184,20 @@ static void grad_input_body(const void *context, size_t begin, size_t end) {
     double n = (double)v->rows;
     for (size_t c0 = 0; c0 < v->columns; c0 += LANES) {
         size_t lanes = copse__min_size(LANES, v->columns - c0);
-        double mean[LANES], deviation[LANES], factor[LANES], plain[LANES], scaled[LANES];
+        double deviation[LANES], plain[LANES], scaled[LANES];
+        line lines[LANES];
         for (size_t c = 0; c < lanes; c++) {
-            mean[c] = (double)v->mean[c0 + c];
+            lines[c] = line_of(v, c0 + c);
             deviation[c] = reciprocal_deviation(v, c0 + c);
-            factor[c] = deviation[c] * (v->gamma ? (double)v->gamma[c0 + c] : 1.0);
             plain[c] = (double)v->sums[c0 + c] / n;
             scaled[c] = (double)v->sums[v->columns + c0 + c] / n;
         }
         for (size_t r = begin; r < end; r++) {
             for (size_t c = 0; c < lanes; c++) {
                 size_t at = r * v->columns + c0 + c;
-                double xhat = ((double)v->x[at] - mean[c]) * deviation[c];
-                v->y[at] = (float)(factor[c] *
-                                   ((double)v->dy[at] - plain[c] - xhat * scaled[c]));
+                double xhat = ((double)v->x[at] - lines[c].mean) * deviation[c];
+                v->y[at] = (float)(lines[c].factor * (slope_at(v, at, &lines[c]) -
+                                                      plain[c] - xhat * scaled[c]));
             }
         }
     }
@@ -182,6 +207,7 @@ void copse__host_bn_grad_input(const copse__host_call *call) {
     normalization v = gradient_of(call);
     v.sums = call->in[3];
     v.gamma = call->in[4];
+    v.beta = call->in[5];
     v.y = call->out[0];
     copse__host_for(call, v.rows, 6 * v.columns, grad_input_body, &v);
 }

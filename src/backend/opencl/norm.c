@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
+
 #include "backend/opencl/ops.h"
 #include "backend/opencl/reduce.h"
 
@@ -19,6 +21,17 @@ static uint32_t parts_of(const copse__launch *launch) {
     return (uint32_t)copse__cl_row_parts(launch->device, x_of(launch));
 }
 
+/* What relu lets through is above 0; without it, all is above this. */
+static double floor_of(const copse__launch *launch) {
+    return launch->node->attrs.act == COPSE__ACT_RELU ? 0.0 : -INFINITY;
+}
+
+/* 1: gamma is there, 2: beta, which are inputs `at` and at + 1. */
+static uint32_t flags_of(const copse__launch *launch, size_t at) {
+    return (copse__cl_input(launch->graph, launch->node, at) ? 1u : 0u) |
+           (copse__cl_input(launch->graph, launch->node, at + 1) ? 2u : 0u);
+}
+
 /* Two numbers a column and part. */
 static copse_status parts_workspace(size_t *bytes, copse__device *device,
                                     const copse__graph *graph, const copse__node *node,
@@ -30,13 +43,13 @@ static copse_status parts_workspace(size_t *bytes, copse__device *device,
     return COPSE_OK;
 }
 
-/* A table of up to four numbers a column. */
+/* A table of up to five numbers a column. */
 static copse_status table_workspace(size_t *bytes, copse__device *device,
                                     const copse__graph *graph, const copse__node *node,
                                     copse_error *err) {
     (void)device;
     (void)err;
-    *bytes = copse__tensor_columns(copse__cl_input(graph, node, 0)) * 4 * sizeof(float);
+    *bytes = copse__tensor_columns(copse__cl_input(graph, node, 0)) * 5 * sizeof(float);
     return COPSE_OK;
 }
 
@@ -77,24 +90,20 @@ static copse_status apply_prepare(copse__launch *launch, copse_error *err) {
     bool moving = launch->node->op == COPSE__OP_BN_INFER;
     size_t at = moving ? 3 : 2;
     const copse__view *variance = &o->inputs[moving ? 2 : 1];
-    uint32_t columns = columns_of(launch), flags = 0;
-    if (copse__cl_input(launch->graph, launch->node, at))
-        flags |= 1;
-    if (copse__cl_input(launch->graph, launch->node, at + 1))
-        flags |= 2;
+    uint32_t columns = columns_of(launch);
     copse_status status = norm_kernel(launch, "bn_table_f32", err);
     if (status == COPSE_OK)
         status = norm_kernel(launch, "bn_apply_f32", err);
     if (status == COPSE_OK)
-        status = copse__cl_args(launch, 0, 0, err, "vvvvvuufu", &o->inputs[1], variance,
-                                &o->inputs[at], &o->inputs[at + 1], &o->workspace,
-                                columns, moving ? 0 : columns,
-                                (double)launch->node->attrs.norm.epsilon, flags);
+        status = copse__cl_args(
+            launch, 0, 0, err, "vvvvvuufu", &o->inputs[1], variance, &o->inputs[at],
+            &o->inputs[at + 1], &o->workspace, columns, moving ? 0 : columns,
+            (double)launch->node->attrs.norm.epsilon, flags_of(launch, at));
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 1, 0, err, "vvv", &o->inputs[0], &o->workspace,
                                 &o->outputs[0]);
     if (status == COPSE_OK)
-        status = copse__cl_args(launch, 1, 4, err, "u", columns);
+        status = copse__cl_args(launch, 1, 4, err, "uf", columns, floor_of(launch));
     return status;
 }
 
@@ -131,12 +140,14 @@ static copse_status reduce_prepare(copse__launch *launch, copse_error *err) {
     if (status == COPSE_OK)
         status = norm_kernel(launch, "bn_grad_join_f32", err);
     if (status == COPSE_OK)
-        status = copse__cl_args(launch, 0, 0, err, "vvvv", &o->inputs[0], &o->inputs[1],
-                                &o->inputs[2], &o->workspace);
+        status =
+            copse__cl_args(launch, 0, 0, err, "vvvvvv", &o->inputs[0], &o->inputs[1],
+                           &o->inputs[2], &o->inputs[3], &o->inputs[4], &o->workspace);
     if (status == COPSE_OK)
         status =
-            copse__cl_args(launch, 0, 5, err, "uuf", columns_of(launch), parts_of(launch),
-                           (double)launch->node->attrs.norm.epsilon);
+            copse__cl_args(launch, 0, 7, err, "uufuf", columns_of(launch),
+                           parts_of(launch), (double)launch->node->attrs.norm.epsilon,
+                           flags_of(launch, 3), floor_of(launch));
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 1, 0, err, "vvvvuuu", &o->workspace,
                                 &o->outputs[0], &o->outputs[1], &o->outputs[2],
@@ -148,7 +159,7 @@ static copse_status reduce_enqueue(copse__launch *launch, const copse__extents *
                                    bool changed, copse_error *err) {
     copse_status status = COPSE_OK;
     if (changed)
-        status = copse__cl_args(launch, 0, 4, err, "z",
+        status = copse__cl_args(launch, 0, 6, err, "z",
                                 copse__tensor_rows(x_of(launch), extents));
     if (status == COPSE_OK)
         status = copse__cl_enqueue_flat(launch, 0,
@@ -162,22 +173,22 @@ static copse_status reduce_enqueue(copse__launch *launch, const copse__extents *
 
 static copse_status grad_prepare(copse__launch *launch, copse_error *err) {
     const copse__operands *o = &launch->operands;
-    bool has_gamma = copse__cl_input(launch->graph, launch->node, 4) != NULL;
     copse_status status = norm_kernel(launch, "bn_grad_table_f32", err);
     if (status == COPSE_OK)
         status = norm_kernel(launch, "bn_grad_apply_f32", err);
     if (status == COPSE_OK)
-        status = copse__cl_args(launch, 0, 0, err, "vvvv", &o->inputs[2], &o->inputs[3],
-                                &o->inputs[4], &o->workspace);
+        status = copse__cl_args(launch, 0, 0, err, "vvvvv", &o->inputs[2], &o->inputs[3],
+                                &o->inputs[4], &o->inputs[5], &o->workspace);
     if (status == COPSE_OK)
         status =
-            copse__cl_args(launch, 0, 5, err, "ufu", columns_of(launch),
-                           (double)launch->node->attrs.norm.epsilon, (uint32_t)has_gamma);
+            copse__cl_args(launch, 0, 6, err, "ufu", columns_of(launch),
+                           (double)launch->node->attrs.norm.epsilon, flags_of(launch, 4));
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 1, 0, err, "vvvv", &o->inputs[0], &o->inputs[1],
                                 &o->workspace, &o->outputs[0]);
     if (status == COPSE_OK)
-        status = copse__cl_args(launch, 1, 5, err, "u", columns_of(launch));
+        status =
+            copse__cl_args(launch, 1, 5, err, "uf", columns_of(launch), floor_of(launch));
     return status;
 }
 
@@ -185,8 +196,10 @@ static copse_status grad_enqueue(copse__launch *launch, const copse__extents *ex
                                  bool changed, copse_error *err) {
     size_t rows = copse__tensor_rows(x_of(launch), extents);
     copse_status status = COPSE_OK;
-    for (size_t k = 0; k < 2 && changed && status == COPSE_OK; k++)
-        status = copse__cl_args(launch, k, 4, err, "z", rows);
+    if (changed)
+        status = copse__cl_args(launch, 0, 5, err, "z", rows);
+    if (changed && status == COPSE_OK)
+        status = copse__cl_args(launch, 1, 4, err, "z", rows);
     return status == COPSE_OK ? table_enqueue(launch, rows, err) : status;
 }
 

@@ -18,8 +18,9 @@ static const struct {
 static void add(copse__case_sink *sink, copse__case *made, size_t i) {
     made->spec.attrs.norm.epsilon = 1e-3f;
     copse__case_batches(made, sizes[i].rows);
-    copse__case_add(sink, made, "%zux%zu%s%s", sizes[i].rows, sizes[i].columns,
-                    sizes[i].distant ? " distant" : "", sizes[i].affine ? " affine" : "");
+    copse__case_add(sink, made, "%zux%zu%s%s%s", sizes[i].rows, sizes[i].columns,
+                    sizes[i].distant ? " distant" : "", sizes[i].affine ? " affine" : "",
+                    made->spec.attrs.act ? " relu" : "");
 }
 
 static void one_size(copse__case_sink *sink, size_t i) {
@@ -59,8 +60,48 @@ static void one_size(copse__case_sink *sink, size_t i) {
     add(sink, &made, i);
 }
 
+/* With relu. Where beta is absent, and values lie in steps whose halves are the means, all devices agree on what relu lets
+ * through, whatever they round; with beta in few elements only, so that none lies where they may not. */
+static void with_relu(copse__case_sink *sink, size_t i) {
+    bool few = sizes[i].rows * sizes[i].columns < 10000;
+    copse__node_operand x = COPSE__CASE_ROWS(COPSE_F32, sizes[i].rows, sizes[i].columns);
+    copse__node_operand column = COPSE__CASE_FIXED(COPSE_F32, sizes[i].columns);
+    copse__node_operand pair = COPSE__CASE_FIXED(COPSE_F32, 2, sizes[i].columns);
+    copse__node_operand gamma = column, beta = column;
+    gamma.present = sizes[i].affine;
+    beta.present = sizes[i].affine && few;
+    copse__fill uniform = copse__case_uniform(-1, 1);
+    copse__fill steps = {.kind = COPSE__FILL_STEPS, .low = -0.5f, .high = 0.75f};
+    copse__fill moments = copse__case_uniform(0.1875f, 0.1876f);
+    copse__case made = {
+        .spec = {.op = COPSE__OP_BN_NORMALIZE, .in = {x, pair, gamma, beta}, .out = {x}},
+        .fill = {steps, moments, uniform, uniform}};
+    made.spec.attrs.act = COPSE__ACT_RELU;
+    add(sink, &made, i);
+    made.run_count = 0;
+    made.spec = (copse__node_spec){.op = COPSE__OP_BN_INFER,
+                                   .attrs = {.act = COPSE__ACT_RELU},
+                                   .in = {x, column, column, gamma, beta},
+                                   .out = {x}};
+    made.fill[2] = moments;
+    made.fill[3] = made.fill[4] = uniform;
+    add(sink, &made, i);
+    made = (copse__case){.spec = {.op = COPSE__OP_BN_GRAD_REDUCE,
+                                  .attrs = {.act = COPSE__ACT_RELU},
+                                  .in = {x, x, pair, gamma, beta},
+                                  .out = {pair, column, column}},
+                         .fill = {steps, uniform, moments, uniform, uniform}};
+    add(sink, &made, i);
+    made = (copse__case){.spec = {.op = COPSE__OP_BN_GRAD_INPUT,
+                                  .attrs = {.act = COPSE__ACT_RELU},
+                                  .in = {x, x, pair, pair, gamma, beta},
+                                  .out = {x}},
+                         .fill = {steps, uniform, moments, uniform, uniform, uniform}};
+    add(sink, &made, i);
+}
+
 void copse__cases_norm(copse__case_sink *sink) {
     for (size_t i = 0; i < COPSE__COUNT(sizes); i++)
         if (copse__case_wanted(sink, sizes[i].levels))
-            one_size(sink, i);
+            one_size(sink, i), with_relu(sink, i);
 }
