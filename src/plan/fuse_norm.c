@@ -5,8 +5,8 @@
  *
  *     dy -> ACTIVATION_GRAD, with y -> BN_GRAD_REDUCE, BN_GRAD_INPUT
  *
- * becomes dy -> BN_GRAD_*, which know from x where y was above 0: of three passes over the gradient in
- * memory, and the reading of y, two stay. */
+ * becomes dy -> BN_GRAD_*, which know from x where y was above 0: of four passes over the gradient in
+ * memory, and one over y, two stay. */
 
 typedef struct match {
     size_t norm, slope;
