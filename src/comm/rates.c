@@ -17,6 +17,7 @@
 #define MOST_MEMORY_TRIES 32 /* of small footprints, which any interruption disturbs */
 #define LEAST_MEMORY_TRIES 3
 #define SMALL_FOOTPRINT ((size_t)1 << 20)
+#define TRIED_BYTES ((size_t)64 << 20) /* of all tries together, about */
 #define MOST_THREADS 64
 
 static double best_rate(double bytes, uint64_t begin, uint64_t end, double best) {
@@ -137,8 +138,10 @@ copse_status copse__rate_memory(double *out, size_t footprint, size_t threads,
     gate entry = {.lock = PTHREAD_MUTEX_INITIALIZER,
                   .pieces = threads,
                   .count = per_thread / sizeof(float),
-                  .tries = footprint <= SMALL_FOOTPRINT ? MOST_MEMORY_TRIES
-                                                        : LEAST_MEMORY_TRIES};
+                  .tries = (int)copse__max_size(
+                      copse__min_size(TRIED_BYTES / copse__max_size(footprint, 1),
+                                      MOST_MEMORY_TRIES),
+                      LEAST_MEMORY_TRIES)};
     entry.memory = aligned_alloc(4096, per_thread * threads);
     if (entry.memory == NULL)
         return copse__fail_nomem(err, per_thread * threads);

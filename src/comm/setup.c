@@ -22,16 +22,16 @@
 /* With a latency of a, a rate of b and three stages, chunks of sqrt(a S b / 2) bytes make the
  * least of latency and of filling and draining the pipeline. About 30 us and 10 GB/s are
  * what threads and memory of current machines have; the optimum is flat. Slots of copied
- * ranks should stay in the last cache between download, sum and upload, of which others use
- * the other half. */
+ * ranks should stay in the last cache between download, sum and upload, of which the gradients
+ * themselves and others use the rest. */
 static size_t choose_chunk(const copse__allreduce *engine, size_t largest) {
     size_t chunk = LEAST_CHUNK;
     while (chunk < MOST_CHUNK &&
-           (double)chunk * (double)chunk < 1.5e5 * (double)largest / 2)
+           4 * (double)chunk * (double)chunk <= 1.5e5 * (double)largest / 2)
         chunk *= 2;
     const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     while (cache > 0 && chunk > LEAST_CHUNK &&
-           engine->rank_count * MOST_SLOTS * chunk > (size_t)cache / 2)
+           engine->rank_count * MOST_SLOTS * chunk > (size_t)cache / 4)
         chunk /= 2;
     return chunk;
 }

@@ -19,6 +19,8 @@
 
 typedef struct sum_kernels {
     void (*add[8])(float *to, const float *const *from, size_t count);
+    uint64_t (*checked[8])(float *to, const float *const *from, size_t count);
+    void (*store2)(float *to, float *other, const float *from, size_t count);
     uint64_t (*nonfinite)(const float *values, size_t count);
     void (*from_half)(float *to, const uint16_t *from, size_t count);
     void (*to_half)(uint16_t *to, const float *from, size_t count);
@@ -267,6 +269,7 @@ void copse__sum_run(const copse__sum_plan *plan, copse__sum_isa isa, copse_dtype
     float wide[8][BLOCK] __attribute__((aligned(64))); /* half precision, widened */
     for (size_t at = 0; at < elements; at += BLOCK) {
         const size_t count = elements - at < BLOCK ? elements - at : BLOCK;
+        uint64_t bad = 0;
         if (plan->op_count == 0)
             memset(blocks[0], 0, sizeof blocks[0]);
         for (size_t o = 0; o < plan->op_count; o++) {
@@ -283,22 +286,26 @@ void copse__sum_run(const copse__sum_plan *plan, copse__sum_isa isa, copse_dtype
                     from[i] = (const float *)sources[op->from[i]] + at;
                 }
             }
-            with->add[op->count - 1](blocks[op->to], from, count);
+            if (half || o + 1 < plan->op_count)
+                with->add[op->count - 1](blocks[op->to], from, count);
+            else
+                bad = with->checked[op->count - 1](blocks[op->to], from, count);
         }
         uint16_t narrow[BLOCK];
-        uint64_t bad;
         if (half) {
             with->to_half(narrow, blocks[0], count);
             with->from_half(wide[0], narrow, count); /* overflow may come of rounding */
             bad = with->nonfinite(wide[0], count);
-        } else {
-            bad = with->nonfinite(blocks[0], count);
         }
         if (bad > 0) {
             found->nonfinite += bad;
             find_parts(plan, with, dtype, sources, at, count, found);
         }
-        for (size_t j = 0; j < target_count; j++) {
+        size_t j = 0;
+        for (; !half && !stream && j + 2 <= target_count; j += 2)
+            with->store2((float *)targets[j] + at, (float *)targets[j + 1] + at,
+                         blocks[0], count);
+        for (; j < target_count; j++) {
             if (half)
                 memcpy((uint16_t *)targets[j] + at, narrow, count * sizeof *narrow);
             else if (stream)
