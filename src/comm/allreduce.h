@@ -46,6 +46,9 @@ typedef struct copse__allreduce_options {
                              process may still take (comm/budget.h) */
     uint64_t warn_ns, fail_ns; /* stall limits; 0: 5 s and 60 s */
     size_t reducer_threads;    /* 0: chosen */
+    size_t
+        *failed_rank; /* NULL, or where new fails: whose driver did not answer; SIZE_MAX:
+                                  nobody's */
 } copse__allreduce_options;
 
 /* rank_count, or bucket_count: none. */
@@ -59,7 +62,8 @@ typedef struct copse__allreduce_result {
 
 /* Measures paths and allocates the slots: fewer, then smaller ones where staging_bytes or a
  * device leave too little room; fails with COPSE_NOMEM or COPSE_DEVICE_MEMORY only where
- * even those do not fit. */
+ * even those do not fit. COPSE_TIMEOUT: a call of a device has not returned for three times fail_ns;
+ * no further call is made to it, and what was made stays. */
 COPSE_CHECKED copse_status copse__allreduce_new(copse__allreduce **out,
                                                 const copse__allreduce_options *options,
                                                 copse_error *err);

@@ -114,7 +114,9 @@ static copse_status take_engine(copse_group *group, const copse_tensor *like,
                                               .dtype = like->dtype,
                                               .fail_ns = group->options.stall_ns,
                                               .reducer_threads = group->options.threads};
-    return copse__allreduce_new(&group->engine, &options, err);
+    const copse_status status = copse__allreduce_new(&group->engine, &options, err);
+    group->broken = status == COPSE_TIMEOUT;
+    return status;
 }
 
 copse_status copse_group_allreduce_sum(copse_group *group, copse_tensor *const part[],

@@ -174,8 +174,15 @@ typedef struct link {
     copse__buffer *memory, *slots;
     char *host;
     size_t bytes, chunk_bytes, slot_count;
+    copse__calls *calls;
+    size_t rank;
 } link_probe;
 
+static copse_status next(const link_probe *probe, const char *call, copse_error *err) {
+    return copse__calls_next(probe->calls, probe->rank, call, err);
+}
+
+/* calls and rank are set. */
 static copse_status open_link(link_probe *probe, copse__device *device, size_t bytes,
                               size_t chunk_bytes, copse__memory memory,
                               copse_error *err) {
@@ -183,10 +190,14 @@ static copse_status open_link(link_probe *probe, copse__device *device, size_t b
                           .device = device,
                           .bytes = bytes,
                           .chunk_bytes = chunk_bytes,
-                          .slot_count = 8};
+                          .slot_count = 8,
+                          .calls = probe->calls,
+                          .rank = probe->rank};
     copse_status status = COPSE_OK;
+    COPSE__TRY(next(probe, "allocation", err), out);
     COPSE__TRY(probe->backend->buffer_new(&probe->memory, device, bytes, memory, err),
                out);
+    COPSE__TRY(next(probe, "allocation of pinned memory", err), out);
     COPSE__TRY(probe->backend->buffer_new(&probe->slots, device,
                                           probe->slot_count * chunk_bytes,
                                           COPSE__MEMORY_STAGING, err),
@@ -201,6 +212,10 @@ out:
  * even that fails the device is lost and keeps it. */
 static void close_link(link_probe *probe, copse_status status) {
     const copse__backend *backend = probe->backend;
+    if (status == COPSE_TIMEOUT) /* nobody waits any more */
+        return;
+    if (next(probe, "release", NULL) != COPSE_OK)
+        return;
     if (status != COPSE_OK &&
         (backend->finish(probe->device, COPSE__QUEUE_DOWNLOAD, NULL) != COPSE_OK ||
          backend->finish(probe->device, COPSE__QUEUE_UPLOAD, NULL) != COPSE_OK))
@@ -212,7 +227,7 @@ static void close_link(link_probe *probe, copse_status status) {
 /* Enqueues all of it on one queue and flushes. */
 static copse_status send(link_probe *probe, bool down, copse_error *err) {
     const copse__queue queue = down ? COPSE__QUEUE_DOWNLOAD : COPSE__QUEUE_UPLOAD;
-    copse_status status = COPSE_OK;
+    copse_status status = next(probe, down ? "download" : "upload", err);
     size_t slot = 0;
     for (size_t at = 0; at < probe->bytes && status == COPSE_OK; slot++) {
         const size_t bytes = copse__min_size(probe->chunk_bytes, probe->bytes - at);
@@ -227,10 +242,11 @@ static copse_status send(link_probe *probe, bool down, copse_error *err) {
     return status == COPSE_OK ? probe->backend->flush(probe->device, queue, err) : status;
 }
 
-static copse_status rate_copy(double *out, copse__device *device, size_t bytes,
-                              size_t chunk_bytes, bool down, copse_error *err) {
+static copse_status rate_copy(double *out, const link_probe *watched,
+                              copse__device *device, size_t bytes, size_t chunk_bytes,
+                              bool down, copse_error *err) {
     *out = 0;
-    link_probe probe;
+    link_probe probe = {.calls = watched->calls, .rank = watched->rank};
     copse_status status =
         open_link(&probe, device, bytes, chunk_bytes, COPSE__MEMORY_DEVICE, err);
     for (int t = 0; t < TRIES && status == COPSE_OK; t++) {
@@ -246,12 +262,13 @@ static copse_status rate_copy(double *out, copse__device *device, size_t bytes,
 }
 
 copse_status copse__measure_path(copse__stage_path *out, copse__device *device,
-                                 size_t bytes, copse_error *err) {
+                                 size_t bytes, copse__calls *calls, size_t rank,
+                                 copse_error *err) {
     *out = COPSE__PATH_COPIED;
     if (!copse__device_get(device)->caps.unified)
         return COPSE_OK;
     double down, up, map_rate = 0;
-    link_probe probe = {0};
+    link_probe probe = {.calls = calls, .rank = rank};
     copse_status status = COPSE_OK;
     COPSE__TRY(open_link(&probe, device, 4096, 4096, COPSE__MEMORY_SHARED, err), out);
     if (probe.backend->buffer_host(probe.memory) != NULL) { /* neither call nor copy */
@@ -259,17 +276,19 @@ copse_status copse__measure_path(copse__stage_path *out, copse__device *device,
         goto out;
     }
     close_link(&probe, status);
-    probe = (link_probe){0};
-    COPSE__TRY(rate_copy(&down, device, bytes, bytes, true, err), out);
-    COPSE__TRY(rate_copy(&up, device, bytes, bytes, false, err), out);
+    probe = (link_probe){.calls = calls, .rank = rank};
+    COPSE__TRY(rate_copy(&down, &probe, device, bytes, bytes, true, err), out);
+    COPSE__TRY(rate_copy(&up, &probe, device, bytes, bytes, false, err), out);
     COPSE__TRY(open_link(&probe, device, bytes, 4096, COPSE__MEMORY_DEVICE, err), out);
     const copse__view view = {probe.memory, 0, bytes};
     for (int t = 0; t < TRIES; t++) {
         void *mapped;
         const uint64_t begin = copse__now_ns();
+        COPSE__TRY(next(&probe, "map", err), out);
         COPSE__TRY(probe.backend->map(&mapped, device, COPSE__QUEUE_DOWNLOAD, view, true,
                                       NULL, err),
                    out);
+        COPSE__TRY(next(&probe, "unmap", err), out);
         COPSE__TRY(
             probe.backend->unmap(device, COPSE__QUEUE_DOWNLOAD, view, mapped, NULL, err),
             out);

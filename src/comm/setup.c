@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "comm/budget.h"
 #include "comm/engine.h"
+#include "comm/opening.h"
 #include "comm/rates.h"
 #include "topo/bind.h"
 
@@ -18,6 +19,7 @@
 #define SMALLEST_CHUNK ((size_t)64 << 10) /* where memory is short */
 #define MOST_SLOTS 8u
 #define MOST_NODES 64u
+#define OPENING_PATIENCE 3 /* a first call may take so many times as long as another */
 
 /* With a latency of a, a rate of b and three stages, chunks of sqrt(a S b / 2) bytes make the
  * least of latency and of filling and draining the pipeline. About 30 us and 10 GB/s are
@@ -74,8 +76,8 @@ static copse_status lay_out(copse__allreduce *engine,
     return COPSE_OK;
 }
 
-static copse_status open_rank(copse__allreduce *engine, size_t index,
-                              const copse__allreduce_options *options, copse_error *err) {
+static copse_status set_rank(copse__allreduce *engine, size_t index,
+                             const copse__allreduce_options *options, copse_error *err) {
     copse__rank *rank = &engine->ranks[index];
     copse_status status = COPSE_OK;
     rank->engine = engine;
@@ -89,12 +91,6 @@ static copse_status open_rank(copse__allreduce *engine, size_t index,
                            copse__device_get(rank->device)->choice.label,
                            "its memory is not the host's and cannot be summed in place; "
                            "let its path be chosen, or copied");
-    if (rank->path == COPSE__PATH_AUTO) {
-        const size_t most = (size_t)1 << 20;
-        const size_t bytes =
-            copse__min_size(copse__max_size(engine->largest, 4096), most);
-        COPSE__TRY(copse__measure_path(&rank->path, rank->device, bytes, err), out);
-    }
     COPSE__TRY(
         copse__calloc(&rank->parts, engine->bucket_count, sizeof *rank->parts, err), out);
     copse__flow *flows[] = {&rank->mover.down, &rank->mover.up};
@@ -131,7 +127,8 @@ static void free_slots(copse__allreduce *engine) {
     }
 }
 
-static copse_status make_slots(copse__allreduce *engine, copse_error *err) {
+static copse_status make_slots(copse__allreduce *engine, copse__calls *calls,
+                               copse_error *err) {
     for (size_t r = 0; r < engine->rank_count; r++) {
         copse__rank *rank = &engine->ranks[r];
         size_t bytes;
@@ -140,8 +137,12 @@ static copse_status make_slots(copse__allreduce *engine, copse_error *err) {
         if (!copse__mul_size(engine->slot_count, engine->chunk_bytes, &bytes))
             return copse__comm_invalid(err, "the chunks are too large",
                                        engine->chunk_bytes);
-        copse_status status = rank->backend->buffer_new(
-            &rank->slot_buffer, rank->device, bytes, COPSE__MEMORY_STAGING, err);
+        copse_status status =
+            copse__calls_next(calls, r, "allocation of pinned memory", err);
+        if (status != COPSE_OK)
+            return status;
+        status = rank->backend->buffer_new(&rank->slot_buffer, rank->device, bytes,
+                                           COPSE__MEMORY_STAGING, err);
         if (status != COPSE_OK)
             return status;
         rank->slots = rank->backend->buffer_host(rank->slot_buffer);
@@ -149,7 +150,8 @@ static copse_status make_slots(copse__allreduce *engine, copse_error *err) {
     return COPSE_OK;
 }
 
-static copse_status fit_slots(copse__allreduce *engine, size_t budget, copse_error *err) {
+static copse_status fit_slots(copse__allreduce *engine, size_t budget,
+                              copse__calls *calls, copse_error *err) {
     if (budget == 0)
         budget = copse__free_memory("") / 4;
     size_t copied = 0;
@@ -163,13 +165,51 @@ static copse_status fit_slots(copse__allreduce *engine, size_t budget, copse_err
                 "free some, or use fewer devices",
                 budget, copied);
     for (;;) {
-        copse_status status = make_slots(engine, err);
-        if (status == COPSE_OK)
+        copse_status status = make_slots(engine, calls, err);
+        if (status == COPSE_OK || status == COPSE_TIMEOUT)
             return status;
         free_slots(engine);
         if (status != COPSE_DEVICE_MEMORY || !shrink(engine))
             return status;
     }
+}
+
+/* What calls the devices: which path each takes, and its slots. */
+typedef struct opened {
+    copse__allreduce *engine;
+    size_t budget;
+} opened;
+
+static copse_status call_devices(copse__calls *calls, void *user, copse_error *err) {
+    const opened *now = user;
+    copse__allreduce *engine = now->engine;
+    const size_t bytes =
+        copse__min_size(copse__max_size(engine->largest, 4096), (size_t)1 << 20);
+    copse_status status = COPSE_OK;
+    for (size_t r = 0; r < engine->rank_count && status == COPSE_OK; r++)
+        if (engine->ranks[r].path == COPSE__PATH_AUTO)
+            status = copse__measure_path(&engine->ranks[r].path, engine->ranks[r].device,
+                                         bytes, calls, r, err);
+    return status == COPSE_OK ? fit_slots(engine, now->budget, calls, err) : status;
+}
+
+/* A driver may hang at its first call as at any other. COPSE_TIMEOUT: the engine must stay. */
+static copse_status open_ranks(copse__allreduce *engine,
+                               const copse__allreduce_options *options,
+                               copse_error *err) {
+    opened *now = NULL; /* on the heap, where a thread left alone still finds it */
+    size_t failed_rank;
+    copse_status status = copse__calloc(&now, 1, sizeof *now, err);
+    if (status != COPSE_OK)
+        return status;
+    *now = (opened){engine, options->staging_bytes};
+    status = copse__calls_run(call_devices, now, options->devices,
+                              OPENING_PATIENCE * engine->fail_ns, &failed_rank, err);
+    if (options->failed_rank != NULL)
+        *options->failed_rank = failed_rank;
+    if (status != COPSE_TIMEOUT)
+        free(now);
+    return status;
 }
 
 static copse_status start(pthread_t *thread, bool *started, void *(*body)(void *),
@@ -232,6 +272,8 @@ copse_status copse__allreduce_new(copse__allreduce **out,
                                   const copse__allreduce_options *options,
                                   copse_error *err) {
     *out = NULL;
+    if (options->failed_rank != NULL)
+        *options->failed_rank = SIZE_MAX;
     if (options->rank_count < 1 || options->rank_count > COPSE__MAX_REPLICAS)
         return copse__comm_invalid(err, "it takes 1 to 64 ranks", options->rank_count);
     if (options->dtype != COPSE_F32 && options->dtype != COPSE_F16)
@@ -264,8 +306,12 @@ copse_status copse__allreduce_new(copse__allreduce **out,
                out);
     COPSE__TRY(lay_out(engine, options, err), out);
     for (size_t r = 0; r < engine->rank_count; r++)
-        COPSE__TRY(open_rank(engine, r, options, err), out);
-    COPSE__TRY(fit_slots(engine, options->staging_bytes, err), out);
+        COPSE__TRY(set_rank(engine, r, options, err), out);
+    status = open_ranks(engine, options, err);
+    if (status == COPSE_TIMEOUT)
+        return status; /* what the thread left alone may reach stays */
+    if (status != COPSE_OK)
+        goto out;
     COPSE__TRY(start_threads(engine, reducers, err), out);
     *out = engine;
     return COPSE_OK;

@@ -28,6 +28,7 @@ typedef struct opening {
     copse__device **devices;
     copse__stage_path *paths;
     size_t *elements;
+    size_t failed_rank; /* of the engine; SIZE_MAX: none */
 } opening;
 
 static void opening_free(opening *o) {
@@ -69,10 +70,25 @@ static copse_status describe_engine(const copse__trainer *t, const bool *in, ope
                                             .bucket_elements = o->elements,
                                             .bucket_count = t->layout->bucket_count,
                                             .paths = o->paths,
+                                            .failed_rank = &o->failed_rank,
                                             .warn_ns = t->stall_ns / 12 + 1,
                                             .fail_ns = t->stall_ns};
 out:
     return status;
+}
+
+/* Its driver hangs: from now on no call is made to it. */
+static void leave_out(copse__trainer *t, const bool *in, const size_t *engine_ranks,
+                      size_t failed_rank) {
+    t->lead = SIZE_MAX;
+    for (size_t r = t->replica_count; r > 0; r--) {
+        if (in[r - 1] && engine_ranks[r - 1] == failed_rank) {
+            atomic_store(&t->replicas[r - 1].lost, true);
+            copse__workers_rest(t->workers, r - 1, true);
+        }
+        if (copse__takes_part(t, r - 1))
+            t->lead = r - 1;
+    }
 }
 
 copse_status copse__group_engine(copse__trainer *t, const bool *in,
@@ -85,10 +101,15 @@ copse_status copse__group_engine(copse__trainer *t, const bool *in,
     while (caller + 1 < t->replica_count && !in[caller])
         caller++;
     COPSE__TRY(copse__calloc(&o, 1, sizeof *o, err), out);
+    o->failed_rank = SIZE_MAX;
     COPSE__TRY(describe_engine(t, in, o, engine_ranks, err), out);
     t->replicas[caller].stage = "while the all-reduce was opened";
-    COPSE__TRY(copse__workers_run_on(t->workers, caller, open_engine, o, err), out);
-    *out = o->engine;
+    status = copse__workers_run_on(t->workers, caller, open_engine, o, err);
+    if (status != COPSE_OK && !copse__workers_is_out(t->workers, caller) &&
+        o->failed_rank != SIZE_MAX)
+        leave_out(t, in, engine_ranks, o->failed_rank);
+    if (status == COPSE_OK)
+        *out = o->engine;
 out:
     if (!copse__workers_is_out(t->workers, caller))
         opening_free(o);

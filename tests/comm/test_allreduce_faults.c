@@ -225,6 +225,47 @@ START_TEST(test_faults_while_it_is_made_leak_nothing) {
 }
 END_TEST
 
+/* The same calls never return: told in time, with the call and whose it is; nothing is asked of the
+ * device any more, also once the call has come back. */
+START_TEST(test_faults_that_hang_while_it_is_made_are_told) {
+    static const struct {
+        fake_call call;
+        const char *name;
+    } calls[] = {{FAKE_ALLOC, "allocation of rank 1 (fake:1)"},
+                 {FAKE_READ, "download of rank 1 (fake:1)"},
+                 {FAKE_WRITE, "upload of rank 1 (fake:1)"},
+                 {FAKE_MAP, "map of rank 1 (fake:1)"},
+                 {FAKE_UNMAP, "unmap of rank 1 (fake:1)"}};
+    for (size_t c = 0; c < COPSE__COUNT(calls); c++) {
+        ranks all;
+        copse_error error;
+        size_t failed_rank = 0;
+        open_devices(&all, 3, COPIED);
+        const copse__allreduce_options options = {.devices = all.devices,
+                                                  .rank_count = 3,
+                                                  .bucket_elements = elements,
+                                                  .bucket_count = 3,
+                                                  .fail_ns = FAIL_NS / 3,
+                                                  .failed_rank = &failed_rank};
+        fake_fault(all.devices[1], calls[c].call, 1, FAKE_HANG, 0);
+        const uint64_t begun = copse__now_ns();
+        ASSERT_FAILS(COPSE_TIMEOUT, copse__allreduce_new(&all.engine, &options, &error));
+        ck_assert_uint_lt(copse__now_ns() - begun, DEADLINE_NS);
+        ck_assert_uint_eq(failed_rank, 1);
+        ck_assert_str_eq(error.place, "fake:1");
+        if (strstr(error.text, calls[c].name) == NULL)
+            ck_abort_msg("%s: %s", calls[c].name, error.text);
+        fake_forbid(all.devices[1]);
+        fake_release(all.devices[1]);
+        nanosleep(&(struct timespec){0, 50000000}, NULL);
+        ck_assert_uint_eq(fake_forbidden_calls(all.devices[1]), 0);
+        ranks_free_buffers(&all);
+        for (size_t r = 0; r < all.count; r++)
+            fake_device_free(all.devices[r]);
+    }
+}
+END_TEST
+
 START_TEST(test_fault_of_an_allocation_makes_slots_smaller) {
     ranks all;
     copse_error error;
@@ -335,6 +376,7 @@ static Suite *make_suite(size_t part) {
         return suite;
     }
     ADD_TEST(suite, test_faults_while_it_is_made_leak_nothing);
+    ADD_TEST(suite, test_faults_that_hang_while_it_is_made_are_told);
     ADD_TEST(suite, test_fault_of_an_allocation_makes_slots_smaller);
     ADD_TEST(suite, test_fault_of_a_replica_that_never_submits_is_found);
     ADD_TEST(suite, test_fault_of_a_slow_replica_is_warned_of_once);

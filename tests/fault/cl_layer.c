@@ -252,6 +252,22 @@ static cl_int CL_API_CALL run_kernel(cl_command_queue queue, cl_kernel kernel,
     return code;
 }
 
+/* A slow device's kernels are waited for one by one, which a queue held back until all of a step is
+ * enqueued would not survive: nothing is held back there. */
+static cl_event CL_API_CALL make_user_event(cl_context context, cl_int *code) {
+    cl_event made = layer.next->clCreateUserEvent(context, code);
+    if (made != NULL && slowness(context) > 1)
+        layer.next->clSetUserEventStatus(made, CL_COMPLETE);
+    return made;
+}
+
+static cl_int CL_API_CALL end_user_event(cl_event event, cl_int state) {
+    cl_int now = CL_QUEUED;
+    layer.next->clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof now, &now,
+                               NULL);
+    return now == state ? CL_SUCCESS : layer.next->clSetUserEventStatus(event, state);
+}
+
 static cl_int CL_API_CALL flush(cl_command_queue queue) {
     return passes(FLUSH, context_of(queue)) ? layer.next->clFlush(queue)
                                             : CL_OUT_OF_RESOURCES;
@@ -382,6 +398,8 @@ LAYER cl_int CL_API_CALL clInitLayer(cl_uint entries, const struct _cl_icd_dispa
     layer.table.clEnqueueMapBuffer = map_buffer;
     layer.table.clEnqueueUnmapMemObject = unmap;
     layer.table.clEnqueueNDRangeKernel = run_kernel;
+    layer.table.clCreateUserEvent = make_user_event;
+    layer.table.clSetUserEventStatus = end_user_event;
     layer.table.clFlush = flush;
     layer.table.clWaitForEvents = wait_for;
     layer.table.clGetEventInfo = event_info;

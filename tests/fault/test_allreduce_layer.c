@@ -134,6 +134,33 @@ START_TEST(test_layer_faults_leave_the_survivors_right) {
 }
 END_TEST
 
+/* A driver that hangs while the engine is made: told in time, with whose call it is. */
+static const struct {
+    const char *order, *name;
+} openings[] = {{"coarse;hang alloc 5 1", "allocation of rank 1"},
+                {"coarse;hang read 1 1", "download of rank 1"},
+                {"coarse;hang write 1 1", "upload of rank 1"}};
+
+START_TEST(test_layer_hangs_at_opening_are_told) {
+    copse_error error = {0};
+    setenv("COPSE_FAULT", openings[_i].order, 1);
+    ASSERT_OK(open_devices(&error));
+    ranks_make_buffers(&all);
+    size_t failed_rank;
+    const copse__allreduce_options options = {.devices = all.devices,
+                                              .rank_count = all.count,
+                                              .bucket_elements = elements,
+                                              .bucket_count = 3,
+                                              .fail_ns = FAIL_NS,
+                                              .failed_rank = &failed_rank};
+    const uint64_t begun = copse__now_ns();
+    ASSERT_FAILS(COPSE_TIMEOUT, copse__allreduce_new(&all.engine, &options, &error));
+    if (copse__now_ns() - begun > DEADLINE_NS || failed_rank != LOST ||
+        strstr(error.text, openings[_i].name) == NULL)
+        ck_abort_msg("%s: rank %zu: %s", openings[_i].order, failed_rank, error.text);
+}
+END_TEST
+
 /* In a child: this process must make no OpenCL call before Check forks. */
 static bool devices_are_there(void) {
     fflush(NULL);
@@ -163,6 +190,8 @@ int main(void) {
     tcase_set_timeout(one, 60);
     tcase_add_loop_test(one, test_layer_faults_leave_the_survivors_right, 0,
                         COPSE__COUNT(scenes));
+    tcase_add_loop_test(one, test_layer_hangs_at_opening_are_told, 0,
+                        COPSE__COUNT(openings));
     suite_add_tcase(suite, one);
     return run_suite(suite);
 }

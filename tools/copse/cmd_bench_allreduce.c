@@ -153,7 +153,13 @@ static int run_sizes(request *wanted) {
         copse__allreduce_bench got;
         copse_error error = {0};
         wanted->bench.bytes = bytes;
-        if (copse__bench_allreduce(&got, &wanted->bench, &error) != COPSE_OK)
+        const copse_status status = copse__bench_allreduce(&got, &wanted->bench, &error);
+        if (status == COPSE_TIMEOUT) { /* a driver hangs: its devices cannot be closed */
+            const int failed = copse_report(&error);
+            fflush(NULL);
+            _exit(failed);
+        }
+        if (status != COPSE_OK)
             return copse_report(&error);
         if (table)
             print_row(wanted, &got);
