@@ -15,6 +15,9 @@ typedef struct copse__tuned {
     const char *parameters; /* "mr=6 kc=256": the provider's own; "": it decides */
 } copse__tuned;
 
+/* A provider's name that stands for whatever the device chooses by itself: nothing was found that is faster. */
+#define COPSE__TUNED_DEFAULT "default"
+
 #define COPSE__TUNED_KEY 256
 
 /* "dense 32x784 784x128 128 > 32x128 relu": operation, planned sizes and what else a kernel's speed depends

@@ -17,7 +17,8 @@
 
 typedef struct copse__tune_result {
     copse__tuned tuned;
-    double us, default_us; /* medians when it was measured; 0: not told */
+    double us,
+        default_us; /* its median, and what the choice before took by their turns; 0: not told */
 } copse__tune_result;
 
 typedef struct copse__tune_device {

@@ -47,6 +47,8 @@ typedef struct session {
     copse__op *right_ops;
     size_t right_count;
     size_t ran, wrong;
+    double
+        gain; /* the first champion's time in parts of the last one's, from their turns */
 } session;
 
 static bool is_over(const session *t) {
@@ -190,8 +192,9 @@ static copse_status play(session *t, runner *champion, runner *challenger, bool 
     return status;
 }
 
+/* *ratio: the median. */
 static copse_status contest(session *t, runner *champion, runner *challenger, bool *wins,
-                            copse_error *err) {
+                            double *ratio, copse_error *err) {
     double ratios[ROUNDS], sorted[ROUNDS];
     size_t rounds = 0, better = 0;
     *wins = false;
@@ -212,7 +215,8 @@ static copse_status contest(session *t, runner *champion, runner *challenger, bo
             break;
     }
     memcpy(sorted, ratios, sizeof sorted);
-    *wins = median(sorted, rounds) <= CLEARLY && 3 * better >= 2 * rounds;
+    *ratio = median(sorted, rounds);
+    *wins = *ratio <= CLEARLY && 3 * better >= 2 * rounds;
     return COPSE_OK;
 }
 
@@ -309,12 +313,13 @@ static copse_status challenge(session *t, runner *champion, const candidate *wha
                               bool *won, copse_error *err) {
     runner challenger;
     bool fits, wins = false;
+    double ratio = 1;
     copse_error why = {0};
     *won = false;
     copse_status status = engage(t, &challenger, what, &fits, &why);
     if (status == COPSE_OK && fits) {
         t->ran++;
-        status = contest(t, champion, &challenger, &wins, &why);
+        status = contest(t, champion, &challenger, &wins, &ratio, &why);
     }
     if (status == COPSE_OK && wins)
         status = verify(t, what, &why);
@@ -323,6 +328,7 @@ static copse_status challenge(session *t, runner *champion, const candidate *wha
     if (status == COPSE_OK && wins) {
         retire(t, champion);
         *champion = challenger;
+        t->gain /= ratio;
         *won = true;
         return COPSE_OK;
     }
@@ -345,8 +351,8 @@ static copse_status tune_subject(session *t, copse__pool *pool, copse__tune_resu
     copse_status status;
     *decided = false;
     t->tried_count = t->ran = t->wrong = 0;
+    t->gain = 1;
     COPSE__TRY(engage(t, &champion, NULL, &fits, err), out);
-    COPSE__TRY(measure(t, &champion, &out->default_us, err), out);
     t->tried[t->tried_count++] = champion.what;
     for (size_t looks = 0; looks < MOST_LOOKS && won && !is_over(t); looks++) {
         const candidate around = champion.what;
@@ -361,6 +367,8 @@ static copse_status tune_subject(session *t, copse__pool *pool, copse__tune_resu
         won &= t->options->thorough;
     }
     COPSE__TRY(measure(t, &champion, &out->us, err), out);
+    /* Not measured at the beginning: a machine's pace differs more between then and now. */
+    out->default_us = out->us * t->gain;
     COPSE__TRY(copse__pool_strdup(pool, &key, t->subject->key, err), out);
     COPSE__TRY(copse__pool_strdup(pool, &provider, champion.what.provider, err), out);
     COPSE__TRY(copse__pool_strdup(pool, &parameters, champion.what.parameters, err), out);

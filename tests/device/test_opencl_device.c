@@ -268,6 +268,10 @@ START_TEST(test_launch_new_follows_what_was_tuned) {
         ck_assert_str_eq(name, own);
         ck_assert_str_eq(parameters, "");
     }
+    const copse__tuned free_choice[] = {
+        {"dense 8x8 8x8 - > 8x8", COPSE__TUNED_DEFAULT, ""}, {"dense", "rows", ""}};
+    ck_assert(!tuned_dense(free_choice, 2, name, parameters));
+    ck_assert_str_eq(name, own);
     const copse__tuned two[] = {exact, whole};
     ck_assert(tuned_dense(two, 2, name, parameters));
 }

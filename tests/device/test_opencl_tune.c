@@ -107,8 +107,9 @@ START_TEST(test_shipped_results_are_right_here) {
     if (known.count > 0)
         ASSERT_OK(copse__selftest_run(test_device, &options, NULL, NULL, &error));
     for (size_t i = 0; i < known.count; i++)
-        ck_assert_msg(copse__backend_of(test_device)->tuned_used(test_device, i), "%s",
-                      known.entries[i].key);
+        ck_assert_msg(strcmp(known.entries[i].provider, COPSE__TUNED_DEFAULT) == 0 ||
+                          copse__backend_of(test_device)->tuned_used(test_device, i),
+                      "%s", known.entries[i].key);
     copse__tune_known_close(&known);
 }
 END_TEST

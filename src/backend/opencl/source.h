@@ -32,4 +32,7 @@ extern const copse__cl_source copse__cl_source_pool;
 extern const copse__cl_source copse__cl_source_reduce;
 extern const copse__cl_source copse__cl_source_update;
 
+/* All of them, NULL-terminated, in alphabetical order. */
+extern const copse__cl_source *const copse__cl_sources[];
+
 #endif

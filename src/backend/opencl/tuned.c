@@ -137,21 +137,14 @@ void copse__cl_candidates(copse__device *device, const copse__graph *graph,
 
 /* One number over every kernel file: with another one, what was measured may not hold. */
 static void hash_sources(char out[33]) {
-    static const copse__cl_source *const sources[] = {
-        &copse__cl_source_cast,        &copse__cl_source_check,
-        &copse__cl_source_columns,     &copse__cl_source_conv,
-        &copse__cl_source_conv_packed, &copse__cl_source_conv_pool_packed,
-        &copse__cl_source_dropout,     &copse__cl_source_elementwise,
-        &copse__cl_source_expression,  &copse__cl_source_gemm,
-        &copse__cl_source_gemm_packed, &copse__cl_source_loss,
-        &copse__cl_source_norm,        &copse__cl_source_pool,
-        &copse__cl_source_reduce,      &copse__cl_source_update,
-    };
-    char all[COPSE__COUNT(sources) * 33];
-    size_t used = 0;
-    for (size_t i = 0; i < COPSE__COUNT(sources); i++)
-        used += (size_t)snprintf(all + used, sizeof all - used, "%s", sources[i]->hash);
-    copse__hash128_hex(out, copse__hash128_of(all, used));
+    copse__hash128 sum = {0, 0};
+    char text[128];
+    for (size_t i = 0; copse__cl_sources[i]; i++) {
+        snprintf(text, sizeof text, "%016llx%016llx%s", (unsigned long long)sum.high,
+                 (unsigned long long)sum.low, copse__cl_sources[i]->hash);
+        sum = copse__hash128_of(text, strlen(text));
+    }
+    copse__hash128_hex(out, sum);
 }
 
 void copse__cl_tuning_id(const copse__device *device, copse__tuning_id *out) {

@@ -5,8 +5,8 @@
  *   bench_gemm LIBOPENBLAS DEVICE THREADS [auto|off|FILE [M,N,K]...]
  *
  * Each turn runs one side for some milliseconds; the median of the ratios of neighbouring turns is what
- * counts. OpenBLAS's threads spin for a while after a call, so each of its turns is followed by a pause where
- * it has several. Results of both are compared first. */
+ * counts. OpenBLAS's threads spin for some 0.1 s and more after a call, which takes a core from whoever comes next:
+ * they are told to do so for half a millisecond only, and a pause follows. Results of both are compared first. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -39,6 +39,7 @@ static void *symbol(void *library, const char *name) {
 }
 
 static bool open_blas(blas *out, const char *path, int threads) {
+    setenv("OPENBLAS_THREAD_TIMEOUT", "20", 0); /* 2^20 cycles; read when it is loaded */
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void (*set)(int) = NULL;
     if (!library) {
@@ -146,7 +147,7 @@ static copse_status compare(copse__device *device, const blas *with, product *p,
     for (size_t i = 0; i < TURNS; i++) {
         theirs[i] = blas_turn(with, p, blas_calls);
         if (threads > 1)
-            nanosleep(&(struct timespec){.tv_nsec = 150000000}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
         COPSE__TRY(copse__node_run_sample(&ours[i], run, &extents, calls, err), out);
         ratios[i] = theirs[i] / ours[i];
     }
