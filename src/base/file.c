@@ -73,11 +73,17 @@ struct copse__atomic_file {
     char *path;
     char *temporary;
     int fd;
+    char *block; /* uncached: what is not written yet; NULL: all is */
+    size_t used;
 };
+
+/* Uncached writes: memory, places and lengths must be multiples of a sector, of at most 4096 bytes. */
+enum { SECTOR = 4096, BLOCK_BYTES = 1 << 20 };
 
 static void atomic_free(copse__atomic_file *file) {
     if (file->fd >= 0)
         close(file->fd);
+    free(file->block);
     free(file->path);
     free(file->temporary);
     free(file);
@@ -124,18 +130,58 @@ fail:
     return status;
 }
 
-copse_status copse__atomic_write(copse__atomic_file *file, const void *data, size_t bytes,
-                                 copse_error *err) {
-    const char *from = data;
+/* Whether the file was written past the page cache until now. */
+static bool end_uncached(int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    return flags >= 0 && (flags & O_DIRECT) && fcntl(fd, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
+static copse_status write_all(copse__atomic_file *file, const char *from, size_t bytes,
+                              copse_error *err) {
     while (bytes > 0) {
         ssize_t put = write(file->fd, from, bytes);
         if (put < 0 && errno == EINTR)
+            continue;
+        /* Another size of sectors, or the rest of a write that was cut short. */
+        if (put < 0 && errno == EINVAL && end_uncached(file->fd))
             continue;
         if (put <= 0)
             return copse__fail(err, COPSE_IO, errno, file->path, "cannot write it: %s",
                                strerror(put < 0 ? errno : ENOSPC));
         from += put;
         bytes -= (size_t)put;
+    }
+    return COPSE_OK;
+}
+
+copse_status copse__atomic_uncached(copse__atomic_file *file, copse_error *err) {
+    int flags = fcntl(file->fd, F_GETFL);
+    if (flags < 0 || fcntl(file->fd, F_SETFL, flags | O_DIRECT) != 0)
+        return COPSE_OK;
+    void *block;
+    if (posix_memalign(&block, SECTOR, BLOCK_BYTES) != 0)
+        return copse__fail_nomem(err, BLOCK_BYTES);
+    file->block = block;
+    return COPSE_OK;
+}
+
+copse_status copse__atomic_write(copse__atomic_file *file, const void *data, size_t bytes,
+                                 copse_error *err) {
+    const char *from = data;
+    if (!file->block)
+        return write_all(file, from, bytes, err);
+    while (bytes > 0) {
+        size_t part = copse__min_size(bytes, BLOCK_BYTES - file->used);
+        memcpy(file->block + file->used, from, part);
+        file->used += part;
+        from += part;
+        bytes -= part;
+        if (file->used < BLOCK_BYTES)
+            continue;
+        file->used = 0;
+        copse_status status = write_all(file, file->block, BLOCK_BYTES, err);
+        if (status != COPSE_OK)
+            return status;
     }
     return COPSE_OK;
 }
@@ -163,6 +209,14 @@ copse_status copse__sync_entry(const char *path, copse_error *err) {
 
 copse_status copse__atomic_commit(copse__atomic_file *file, copse_error *err) {
     copse_status status = COPSE_OK;
+    if (file->used > 0) { /* the rest is no whole sector */
+        (void)end_uncached(file->fd);
+        status = write_all(file, file->block, file->used, err);
+        if (status != COPSE_OK) {
+            copse__atomic_abort(file);
+            return status;
+        }
+    }
     int fd = file->fd;
     file->fd = -1;
     bool synced = fsync(fd) == 0;

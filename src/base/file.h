@@ -22,6 +22,10 @@ copse_status copse__atomic_open(copse__atomic_file **out, const char *path,
                                 copse_error *err);
 copse_status copse__atomic_write(copse__atomic_file *file, const void *data, size_t bytes,
                                  copse_error *err);
+/* For large files, before anything is written: the bytes go to the disk without a copy in the page cache (O_DIRECT),
+ * whose making costs more processor time than all else of writing. Where the file system does not do that they go as
+ * usual, with the same result. Not to be mixed with writing through the descriptor. */
+copse_status copse__atomic_uncached(copse__atomic_file *file, copse_error *err);
 /* The descriptor, for a library that writes by itself; borrowed. */
 int copse__atomic_fd(copse__atomic_file *file);
 /* Frees file whatever the outcome; on failure nothing of it is left. */

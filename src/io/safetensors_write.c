@@ -10,6 +10,9 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 
+/* Such files go past the page cache. */
+enum { UNCACHED_BYTES = 4 << 20 };
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "elements are written as they lie in memory");
 
@@ -94,6 +97,13 @@ static void add_tensor(copse__text *header, const placed *at, uint64_t begin) {
                     begin + at->bytes);
 }
 
+static uint64_t total_bytes(const placed *order, size_t count) {
+    uint64_t total = 0;
+    for (size_t i = 0; i < count; i++)
+        total += order[i].bytes;
+    return total;
+}
+
 static void make_header(copse__text *header, const placed *order, size_t count,
                         const copse__safetensors_note *notes, size_t note_count) {
     uint64_t at = 0;
@@ -132,6 +142,8 @@ copse_status copse__safetensors_write(const char *path, const copse__safetensor 
     make_header(&header, order, count, notes, note_count);
     COPSE__TRY(copse__text_check(&header, err), out);
     COPSE__TRY(copse__atomic_open(&file, path, err), out);
+    if (total_bytes(order, count) >= UNCACHED_BYTES)
+        COPSE__TRY(copse__atomic_uncached(file, err), out);
     COPSE__TRY(copse__atomic_write(file, header.data, header.length, err), out);
     for (size_t i = 0; i < count; i++)
         COPSE__TRY(copse__atomic_write(file, order[i].tensor->data, order[i].bytes, err),

@@ -245,7 +245,7 @@ static copse_status parse_all_tuned(copse__run_plan *plan, json_t *replicas,
         if (status == COPSE_OK && !good)
             status = copse__fail(err, COPSE_FORMAT, 0, path,
                                  "what replica %zu was tuned to is damaged; remove the "
-                                 "file, and the run is planned anew",
+                                 "file, and the checkpoint's is taken",
                                  r);
     }
     return status;

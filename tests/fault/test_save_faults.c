@@ -18,9 +18,12 @@
 static copse_error error;
 static char run[600];
 static float weights[1000];
+static float large[(5 << 20) / sizeof(float)]; /* such files go past the page cache */
 static const copse__safetensor tensors[] = {
     {"dense/kernel", COPSE_F32, 2, {10, 90}, weights},
-    {"dense/bias", COPSE_F32, 1, {100}, weights}};
+    {"dense/bias", COPSE_F32, 1, {100}, weights},
+    {"large/kernel", COPSE_F32, 1, {sizeof large / sizeof large[0]}, large}};
+static size_t tensor_count = 2;
 
 static void setup(void) {
     snprintf(run, sizeof run, "%s", make_folder());
@@ -39,7 +42,8 @@ static copse__run_folder *open_run(void) {
 static copse_status save(const copse__run_folder *folder, uint64_t step) {
     for (size_t i = 0; i < sizeof weights / sizeof weights[0]; i++)
         weights[i] = (float)(step * 1000 + i);
-    copse__checkpoint made = {.step = step, .tensors = tensors, .tensor_count = 2};
+    copse__checkpoint made = {
+        .step = step, .tensors = tensors, .tensor_count = tensor_count};
     return copse__run_folder_save(folder, &made, true, 2, &error);
 }
 
@@ -66,15 +70,17 @@ static unsigned count_entries(const char *path, const char *part) {
     return count;
 }
 
-static void fail_each_call(int code) {
+/* The calls of saving once. */
+static unsigned fail_each_call(int code) {
     copse__run_folder *folder = open_run();
+    unsigned calls;
     uint64_t step = 1;
     ASSERT_OK(save(folder, step));
     unsigned open_before = count_entries("/proc/self/fd", "");
     for (unsigned call = 1;; call++) {
         shim_fail(call, code, false);
         copse_status status = save(folder, step + 1);
-        unsigned calls = shim_calls();
+        calls = shim_calls();
         shim_fail(0, 0, false);
         uint64_t now = latest_step();
         if (status == COPSE_OK) {
@@ -95,12 +101,40 @@ static void fail_each_call(int code) {
     ck_assert_uint_gt(step, 20);
     ck_assert_uint_eq(shim_unsafe_renames(), 0);
     copse__run_folder_close(folder);
+    return calls;
 }
 
 START_TEST(test_save_any_failing_call_leaves_the_previous_whole) {
-    fail_each_call(EIO);
+    unsigned calls = fail_each_call(EIO);
     remove_folder(run);
     fail_each_call(ENOSPC);
+    remove_folder(run);
+    tensor_count = 3;
+    ck_assert_uint_gt(fail_each_call(EIO), calls + 3);
+    remove_folder(run);
+    fail_each_call(ENOSPC);
+}
+END_TEST
+
+/* Cut short within a sector, what is left cannot go past the page cache. */
+START_TEST(test_save_large_short_writes_go_on) {
+    copse__run_folder *folder = open_run();
+    tensor_count = 3;
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++)
+        large[i] = (float)i;
+    static const unsigned most[] = {524288, 100001};
+    for (size_t i = 0; i < 2; i++) {
+        copse__checkpoint *read;
+        shim_short_writes(most[i]);
+        ASSERT_OK(save(folder, i + 1));
+        shim_short_writes(0);
+        ck_assert_uint_eq(latest_step(), i + 1);
+        ASSERT_OK(copse__run_folder_load(run, &read, &error));
+        ck_assert_mem_eq(copse__checkpoint_find(read, "large/kernel")->data, large,
+                         sizeof large);
+        copse__checkpoint_free(read);
+    }
+    copse__run_folder_close(folder);
 }
 END_TEST
 
@@ -206,6 +240,7 @@ int main(void) {
     Suite *suite = suite_create("save_faults");
     ADD(test_save_any_failing_call_leaves_the_previous_whole);
     ADD(test_save_interrupted_and_short_writes_go_on);
+    ADD(test_save_large_short_writes_go_on);
     ADD(test_save_disk_stays_full);
     ADD(test_log_failing_write_leaves_whole_lines);
     ADD(test_save_killed_at_any_instant_leaves_a_whole_one);

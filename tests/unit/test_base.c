@@ -106,6 +106,39 @@ START_TEST(test_philox_known_answers) {
 }
 END_TEST
 
+/* Around whole sectors and blocks, in one piece and in odd ones. */
+START_TEST(test_file_uncached_writes_are_whole) {
+    static const size_t sizes[] = {0,       1,       4096,    4097,    1048575,
+                                   1048576, 1048577, 2097152, 2101248, 3145728 + 17};
+    char folder[] = "/tmp/copse-test-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    char *path, *made, *read;
+    ASSERT_OK(copse__path_join(&path, folder, "file", &error));
+    ASSERT_OK(copse__calloc(&made, 4 << 20, 1, &error));
+    for (size_t i = 0; i < 4 << 20; i++)
+        made[i] = (char)(i * 2654435761u >> 13);
+    for (size_t s = 0; s < COPSE__COUNT(sizes); s++)
+        for (size_t piece = 65537; piece <= 4 << 20; piece *= 63) {
+            size_t bytes;
+            copse__atomic_file *file;
+            ASSERT_OK(copse__atomic_open(&file, path, &error));
+            ASSERT_OK(copse__atomic_uncached(file, &error));
+            for (size_t at = 0; at < sizes[s]; at += piece)
+                ASSERT_OK(copse__atomic_write(
+                    file, made + at, copse__min_size(piece, sizes[s] - at), &error));
+            ASSERT_OK(copse__atomic_commit(file, &error));
+            ASSERT_OK(copse__file_read(&read, &bytes, path, 4 << 20, &error));
+            ck_assert_uint_eq(bytes, sizes[s]);
+            ck_assert_int_eq(memcmp(read, made, bytes), 0);
+            free(read);
+        }
+    unlink(path);
+    ck_assert_int_eq(rmdir(folder), 0);
+    free(made);
+    free(path);
+}
+END_TEST
+
 START_TEST(test_file_write_atomic_then_read) {
     char folder[] = "/tmp/copse-test-XXXXXX";
     ck_assert_ptr_nonnull(mkdtemp(folder));
@@ -167,6 +200,7 @@ int main(void) {
     ADD_TEST(suite, test_crc32c_known_answers);
     ADD_TEST(suite, test_philox_known_answers);
     ADD_TEST(suite, test_file_write_atomic_then_read);
+    ADD_TEST(suite, test_file_uncached_writes_are_whole);
     ADD_TEST(suite, test_log_reaches_the_sink_by_level);
     return run_suite(suite);
 }
