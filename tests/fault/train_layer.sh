@@ -164,6 +164,9 @@ else
     done
     [ "${2-1}" -eq 0 ] || complain "shards $*"
     grep -q "#1 gets no samples: .* would cost more time than it saves" err || complain "no word about the empty shard"
+    # One by itself, whose queue is held back while a step is enqueued.
+    now="slow 3 alone"
+    train run "$device" "slow 3 0" 3 || complain "exit code $?"
     strike "$two" "fail kernel $(at kernel 1 3) 1" 0
     strike "$two" "fail map $(at map 1 2) 1" 0
     strike "$three" "hang wait $(at wait 1 2) 1" 0
