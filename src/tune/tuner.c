@@ -346,7 +346,7 @@ static copse_status challenge(session *t, runner *champion, const candidate *wha
 static copse_status tune_subject(session *t, copse__pool *pool, copse__tune_result *out,
                                  bool *decided, copse_error *err) {
     runner champion = {0};
-    bool fits, won = true, whole = true;
+    bool fits, won = true, whole = false;
     char *key = NULL, *provider = NULL, *parameters = NULL;
     copse_status status;
     *decided = false;
@@ -358,11 +358,12 @@ static copse_status tune_subject(session *t, copse__pool *pool, copse__tune_resu
         const candidate around = champion.what;
         COPSE__TRY(look(t, &around, err), out);
         won = false;
+        whole = t->found_count == 0;
         for (size_t i = 0; i < t->found_count && !is_over(t); i++) {
             bool one;
             COPSE__TRY(challenge(t, &champion, &t->found[i], &one, err), out);
             won |= one;
-            whole &= i + 1 == t->found_count || !is_over(t);
+            whole = i + 1 == t->found_count;
         }
         won &= t->options->thorough;
     }
