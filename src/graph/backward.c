@@ -77,12 +77,14 @@ copse_status copse__gradient_node(copse__backward *pass, const char *suffix, cop
                                   const copse__tensor_id *inputs,
                                   const copse__attrs *attrs, copse__tensor_id of,
                                   copse_error *err) {
-    copse__tensor_id out;
-    copse_status status = copse__gradient_tensor(pass, of, &out, err);
+    copse__tensor_id out[COPSE__MAX_OUTPUTS];
+    for (size_t o = 0; o < COPSE__MAX_OUTPUTS; o++)
+        out[o] = COPSE__NO_TENSOR;
+    copse_status status = copse__gradient_tensor(pass, of, &out[0], err);
     if (status == COPSE_OK)
-        status = copse__build_node(&pass->builder, suffix, op, inputs, &out, attrs, err);
+        status = copse__build_node(&pass->builder, suffix, op, inputs, out, attrs, err);
     if (status == COPSE_OK)
-        status = copse__gradient_give(pass, of, out, err);
+        status = copse__gradient_give(pass, of, out[0], err);
     return status;
 }
 

@@ -29,6 +29,7 @@ copse_status copse__gradient_dense(copse__backward *pass, const copse__node *nod
                                       bias, err);
     if (status == COPSE_OK && copse__wants(pass, x))
         status = copse__gradient_node(pass, "grad_input", COPSE__OP_DENSE_GRAD_INPUT,
-                                      (const copse__tensor_id[]){dy, w}, NULL, x, err);
+                                      (const copse__tensor_id[]){dy, w, COPSE__NO_TENSOR},
+                                      NULL, x, err);
     return status;
 }

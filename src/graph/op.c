@@ -19,8 +19,8 @@ const char *copse__activation_name(copse__activation activation) {
 const copse__op_arity *copse__op_arity_of(copse__op op) {
     static const copse__op_arity arities[COPSE__OP_COUNT] = {
         [COPSE__OP_DENSE] = {3, 1, 1u << 2, 0},
-        [COPSE__OP_DENSE_GRAD_INPUT] = {2, 1, 0, 0},
-        [COPSE__OP_DENSE_GRAD_WEIGHT] = {2, 1, 0, 0},
+        [COPSE__OP_DENSE_GRAD_INPUT] = {3, 1, 1u << 2, 0},
+        [COPSE__OP_DENSE_GRAD_WEIGHT] = {2, 2, 0, 1u << 1},
         [COPSE__OP_BIAS_GRAD] = {1, 1, 0, 0},
         [COPSE__OP_CONV2D] = {3, 1, 1u << 2, 0},
         [COPSE__OP_CONV2D_GRAD_INPUT] = {2, 1, 0, 0},

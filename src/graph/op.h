@@ -16,8 +16,9 @@
  * An output may share its storage with an input only where the list says "in place".
  *
  * DENSE               x[..,K], w[K,U], b[U]?        -> y[..,U] = act(x w + b)
- * DENSE_GRAD_INPUT    dy[..,U], w[K,U]              -> dx[..,K] = dy wT
- * DENSE_GRAD_WEIGHT   x[..,K], dy[..,U]             -> dw[K,U] = xT dy
+ * DENSE_GRAD_INPUT    dy[..,U], w[K,U], s[..,K]?    -> dx[..,K] = dy wT; with s ACTIVATION_GRAD
+ *                     (attrs.act) of s and that
+ * DENSE_GRAD_WEIGHT   x[..,K], dy[..,U]             -> dw[K,U] = xT dy, db[U]? = BIAS_GRAD of dy
  * BIAS_GRAD           dy[..,U]                      -> db[U] = sum over rows
  * CONV2D              x[N,H,W,C], w[R,S,C,F], b[F]? -> y[N,P,Q,F] =
  *                     act(sum_{r,s,c} x[n, p*stride+r*dilation-pad, …, c] w[r,s,c,f] + b)
@@ -197,8 +198,8 @@ typedef struct copse__expression {
 } copse__expression;
 
 typedef struct copse__attrs {
-    /* The epilogue of DENSE, CONV2D, CONV2D_MAX_POOL, BN_NORMALIZE and BN_INFER; also of BN_GRAD_*,
-     * ACTIVATION and ACTIVATION_GRAD. */
+    /* The epilogue of DENSE, DENSE_GRAD_INPUT, CONV2D, CONV2D_MAX_POOL, BN_NORMALIZE and BN_INFER;
+     * also of BN_GRAD_*, ACTIVATION and ACTIVATION_GRAD. */
     copse__activation act;
     copse__window pool; /* CONV2D_MAX_POOL*: pads are 0 */
     union {

@@ -14,6 +14,8 @@
  *    Where the device runs all of the CONV2D_MAX_POOL nodes that this needs;
  *  - relu behind batch normalisation likewise, and its gradient becomes part of the normalisation's, which
  *    makes anew what relu saw;
+ *  - a DENSE's bias gradient is summed beside its weights', and an ACTIVATION_GRAD that alone reads its
+ *    input's gradient becomes part of that, where the device says that it runs these;
  *  - chains of ADD, ACTIVATION, DROPOUT and their gradients become one ELEMENTWISE.
  * The order in which gradients are finished stays. A node keeps the names of those that became part
  * of it (copse__node.absorbed). fused (may be NULL): how many nodes are gone. */

@@ -40,6 +40,8 @@ void copse__fuse_remove(copse__fuser *f, size_t index);
 copse_status copse__fuse_epilogue(copse__fuser *f, size_t index, bool *changed);
 copse_status copse__fuse_conv_pool(copse__fuser *f, size_t index, bool *changed);
 copse_status copse__fuse_norm_grad(copse__fuser *f, size_t index, bool *changed);
+copse_status copse__fuse_dense_bias(copse__fuser *f, size_t index, bool *changed);
+copse_status copse__fuse_dense_slope(copse__fuser *f, size_t index, bool *changed);
 copse_status copse__fuse_elementwise(copse__fuser *f, size_t index, bool *changed);
 
 #endif

@@ -49,6 +49,11 @@ static bool has_providers(copse__op op) {
            op == COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER;
 }
 
+bool device_fuses_dense(void) {
+    const copse__device_choice *choice = &copse__device_get(test_device)->choice;
+    return choice->api == COPSE__API_HOST || strstr(choice->platform_name, "Portable");
+}
+
 void open_test_device(void) {
     copse_error error = {0};
     copse__device_choice choice;
@@ -132,6 +137,8 @@ static void add_provider(tally *t, const char *name) {
  * leaves to others. */
 static bool may_be_unsupported(const copse__selftest_result *result) {
     if (setting("COPSE_TEST_PROVIDER", NULL) && has_providers(result->op))
+        return true;
+    if (strstr(result->name, " fused ") && !device_fuses_dense())
         return true;
     return strncmp(result->name, "cast f64", 8) == 0 &&
            !copse__device_get(test_device)->caps.fp64;

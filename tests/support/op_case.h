@@ -21,6 +21,9 @@ extern copse__device *test_device;
 void open_test_device(void);
 void close_test_device(void);
 
+/* Whether gradients of small dense layers must take others along here: on the host and PoCL. Within a test. */
+bool device_fuses_dense(void);
+
 /* A case whose tests find test_device open. */
 TCase *device_case(Suite *suite, const char *name);
 

@@ -65,11 +65,11 @@ START_TEST(test_backward_residual_parts_are_added_in_reverse_order_of_reading) {
         {.kind = "add", .name = "s", INPUTS("r", "b")},
     };
     CHECK(net, four, four,
-          "dense_grad_weight: r s/grad -> b/kernel/grad\n"
-          "dense_grad_input: s/grad b/kernel -> r/grad\n"
+          "dense_grad_weight: r s/grad -> b/kernel/grad -\n"
+          "dense_grad_input: s/grad b/kernel - -> r/grad\n"
           "add: s/grad r/grad -> r/grad_sum\n"
           "activation_grad: r r/grad_sum -> a/grad\n"
-          "dense_grad_weight: input a/grad -> a/kernel/grad\n");
+          "dense_grad_weight: input a/grad -> a/kernel/grad -\n");
 }
 END_TEST
 
@@ -80,7 +80,7 @@ START_TEST(test_backward_a_tensor_added_to_itself_gets_twice_the_gradient) {
     };
     CHECK(net, four, four,
           "add: s/grad s/grad -> a/grad_sum\n"
-          "dense_grad_weight: input a/grad_sum -> a/kernel/grad\n");
+          "dense_grad_weight: input a/grad_sum -> a/kernel/grad -\n");
 }
 END_TEST
 
@@ -151,7 +151,7 @@ START_TEST(test_backward_stops_at_the_first_parameter) {
     copse__graph *graph = build(net, COPSE__COUNT(net), 3, image, 1, four);
     ck_assert_uint_eq(graph->nodes[0].op, COPSE__OP_MAX_POOL2D);
     ck_assert_uint_eq(graph->nodes[0].outputs[1], COPSE__NO_TENSOR);
-    check_backward(graph, "dense_grad_weight: f a/grad -> a/kernel/grad\n"
+    check_backward(graph, "dense_grad_weight: f a/grad -> a/kernel/grad -\n"
                           "bias_grad: a/grad -> a/bias/grad\n");
 }
 END_TEST
@@ -185,10 +185,10 @@ START_TEST(test_backward_goes_through_views) {
     ck_assert_uint_eq(graph->tensors[part].rank, 3);
     ck_assert_uint_eq(graph->tensors[sum].rank, 2);
     ck_assert_uint_eq(graph->tensors[sum].storage, part);
-    check_backward(graph, "dense_grad_weight: p b/grad -> b/kernel/grad\n"
-                          "dense_grad_input: b/grad b/kernel -> p/grad\n"
+    check_backward(graph, "dense_grad_weight: p b/grad -> b/kernel/grad -\n"
+                          "dense_grad_input: b/grad b/kernel - -> p/grad\n"
                           "add: s/grad a/grad -> a/grad_sum\n"
-                          "dense_grad_weight: input a/grad_sum -> a/kernel/grad\n");
+                          "dense_grad_weight: input a/grad_sum -> a/kernel/grad -\n");
 }
 END_TEST
 
@@ -212,8 +212,8 @@ START_TEST(test_backward_of_batch_norm) {
         graph,
         "bn_grad_reduce: a o/grad o/moments -> o/grad_sums o/gamma/grad o/beta/grad\n"
         "bn_grad_input: a o/grad o/moments o/grad_sums o/gamma -> a/grad\n"
-        "dense_grad_weight: n a/grad -> a/kernel/grad\n"
-        "dense_grad_input: a/grad a/kernel -> n/grad\n"
+        "dense_grad_weight: n a/grad -> a/kernel/grad -\n"
+        "dense_grad_input: a/grad a/kernel - -> n/grad\n"
         "bn_grad_reduce: input n/grad n/moments -> n/grad_sums - n/beta/grad\n");
 }
 END_TEST
@@ -229,7 +229,7 @@ START_TEST(test_backward_of_bare_batch_norm) {
     CHECK(net, four, four,
           "bn_grad_reduce: a o/grad o/moments -> o/grad_sums - -\n"
           "bn_grad_input: a o/grad o/moments o/grad_sums - -> a/grad\n"
-          "dense_grad_weight: batch_normalization a/grad -> a/kernel/grad\n");
+          "dense_grad_weight: batch_normalization a/grad -> a/kernel/grad -\n");
 }
 END_TEST
 
@@ -256,7 +256,7 @@ START_TEST(test_backward_of_activations) {
                           "activation_grad: t t/grad -> s/grad\n"
                           "activation_grad: s s/grad -> a/grad\n"
                           "activation_grad: a/linear a/grad -> a/linear/grad\n"
-                          "dense_grad_weight: input a/linear/grad -> a/kernel/grad\n");
+                          "dense_grad_weight: input a/linear/grad -> a/kernel/grad -\n");
 }
 END_TEST
 
@@ -274,7 +274,7 @@ START_TEST(test_backward_of_dropout_repeats_its_draw) {
     ck_assert_uint_ne(backward->call, forward->call);
     ck_assert(backward->attrs.dropout.rate == 0.25f);
     check_backward(graph, "dropout: d/grad -> a/grad\n"
-                          "dense_grad_weight: input a/grad -> a/kernel/grad\n");
+                          "dense_grad_weight: input a/grad -> a/kernel/grad -\n");
 }
 END_TEST
 
@@ -304,7 +304,7 @@ START_TEST(test_backward_leaves_dead_branches_alone) {
     ck_assert_uint_eq(graph->parameters[1].gradient, COPSE__NO_TENSOR);
     copse__text text = {0};
     list_nodes(graph, 3, &text);
-    ck_assert_str_eq(text.data, "dense_grad_weight: x live/grad -> live/kernel/grad\n");
+    ck_assert_str_eq(text.data, "dense_grad_weight: x live/grad -> live/kernel/grad -\n");
     copse__text_free(&text);
     copse__graph_free(graph);
 }
@@ -329,9 +329,9 @@ START_TEST(test_backward_of_a_shared_parameter_is_the_sum) {
     b.layer = "loss";
     ASSERT_OK(copse__build_mean_squared_error(&b, z, x, &graph->metrics, &error));
     ASSERT_OK(copse__graph_backward(graph, &error));
-    check_backward(graph, "dense_grad_weight: a b/grad -> a/kernel/grad\n"
-                          "dense_grad_input: b/grad a/kernel -> a/grad\n"
-                          "dense_grad_weight: x a/grad -> a/kernel/grad\n"
+    check_backward(graph, "dense_grad_weight: a b/grad -> a/kernel/grad -\n"
+                          "dense_grad_input: b/grad a/kernel - -> a/grad\n"
+                          "dense_grad_weight: x a/grad -> a/kernel/grad -\n"
                           "add: a/kernel/grad a/kernel/grad -> a/kernel/grad_sum\n");
 }
 END_TEST

@@ -78,10 +78,14 @@ static void check_dense(examination *e) {
 
 static void check_dense_grad_input(examination *e) {
     check_product(e, e->out[0], e->in[0], e->in[1]);
+    expect(e, !e->in[2] || same_elements(e->in[2], e->out[0]),
+           "what the activation saved does not fit the gradient");
 }
 
 static void check_dense_grad_weight(examination *e) {
     check_product(e, e->in[0], e->in[1], e->out[0]);
+    expect(e, holds(e->out[1], copse__tensor_columns(e->in[1])),
+           "the bias does not fit the units");
 }
 
 static void check_bias_grad(examination *e) {

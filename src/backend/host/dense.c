@@ -77,6 +77,8 @@ void copse__host_dense_grad_input(const copse__host_call *call) {
                  .a_row = units,
                  .a_step = 1};
     run_product(call, &p);
+    if (call->in[2])
+        copse__host_slopes(call, call->in[2], call->out[0], call->out[0]);
 }
 
 void copse__host_dense_grad_weight(const copse__host_call *call) {
@@ -90,6 +92,8 @@ void copse__host_dense_grad_weight(const copse__host_call *call) {
                  .a_row = 1,
                  .a_step = inputs};
     run_product(call, &p);
+    if (call->out[1])
+        copse__host_sum_rows(call, call->in[1], p.depth, p.n, call->out[1]);
 }
 
 typedef struct column_sums {

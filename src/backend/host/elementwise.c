@@ -76,13 +76,15 @@ static void activation_grad_body(const void *context, size_t begin, size_t end) 
         v->y[i] = (float)(copse__host_slope(v->act, (double)v->a[i]) * (double)v->b[i]);
 }
 
-void copse__host_activation_grad(const copse__host_call *call) {
-    elements v = {.a = call->in[0],
-                  .b = call->in[1],
-                  .y = call->out[0],
-                  .act = call->node->attrs.act};
+void copse__host_slopes(const copse__host_call *call, const float *saved, const float *dy,
+                        float *dx) {
+    elements v = {.a = saved, .b = dy, .y = dx, .act = call->node->attrs.act};
     copse__host_for(call, copse__host_output_elements(call, 0), 20, activation_grad_body,
                     &v);
+}
+
+void copse__host_activation_grad(const copse__host_call *call) {
+    copse__host_slopes(call, call->in[0], call->in[1], call->out[0]);
 }
 
 static void softmax_body(const void *context, size_t begin, size_t end) {

@@ -88,6 +88,9 @@ static inline bool copse__host_untap(size_t place, size_t stride, size_t tap,
 double copse__host_activate(copse__activation act, double x);
 /* act'(.) from what ACTIVATION_GRAD saved: the result, for gelu the argument. */
 double copse__host_slope(copse__activation act, double saved);
+/* dx = dy act'(saved), of as many elements as output 0 has; dx may be dy. */
+void copse__host_slopes(const copse__host_call *call, const float *saved, const float *dy,
+                        float *dx);
 
 #define COPSE__HOST_OPS(X)                                                               \
     X(dense)                                                                             \

@@ -26,8 +26,13 @@ copse__cl_product copse__cl_dense_product(const copse__graph *graph,
             made.bias = operands->inputs[2];
     } else if (node->op == COPSE__OP_DENSE_GRAD_INPUT) {
         made.layout = COPSE__CL_NT;
+        made.act = node->attrs.act;
+        if (operands && copse__cl_input(graph, node, 2))
+            made.saved = operands->inputs[2];
     } else {
         made.layout = COPSE__CL_TN;
+        if (operands && copse__cl_output(graph, node, 1))
+            made.sums = operands->outputs[1];
         made.k = made.m;
         made.m = copse__tensor_columns(first);
         made.n = copse__tensor_columns(second);
@@ -50,10 +55,18 @@ static const char *const tiled_names[] = {
 
 #define ROWS 6 /* as in gemm.cl */
 
+bool copse__cl_dense_fused(const copse__graph *graph, const copse__node *node) {
+    return (node->op == COPSE__OP_DENSE_GRAD_INPUT && copse__cl_input(graph, node, 2)) ||
+           (node->op == COPSE__OP_DENSE_GRAD_WEIGHT && copse__cl_output(graph, node, 1));
+}
+
 bool copse__cl_dense_fits(const copse__device *device, const copse__graph *graph,
                           const copse__node *node, const char **reason) {
     (void)device;
     copse__cl_product p = copse__cl_dense_product(graph, node, NULL, NULL);
+    *reason = "it does nothing but the product";
+    if (copse__cl_dense_fused(graph, node))
+        return false;
     *reason = "the matrices have too many rows or columns";
     return p.m < INT32_MAX && p.n < INT32_MAX && p.k < INT32_MAX;
 }

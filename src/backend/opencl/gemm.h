@@ -13,7 +13,10 @@ typedef enum copse__cl_layout {
 
 typedef struct copse__cl_product {
     copse__cl_layout layout;
-    copse__view a, b, c, bias; /* bias may be absent */
+    copse__view a, b, c;
+    copse__view bias, sums,
+        saved; /* may be absent: sums of b's columns; of the activation whose
+                                      gradient c becomes */
     size_t m, n, k;
     copse__activation act;
 } copse__cl_product;
@@ -25,7 +28,10 @@ copse__cl_product copse__cl_dense_product(const copse__graph *graph,
                                           const copse__operands *operands,
                                           const copse__extents *extents);
 
-/* A provider's `fits`: the sizes of such a node fit the kernels' 32-bit counts. */
+/* Whether a gradient comes with something that fusing put into it. */
+bool copse__cl_dense_fused(const copse__graph *graph, const copse__node *node);
+
+/* The `fits` of a provider of products alone: the sizes of such a node fit the kernels' 32-bit counts. */
 bool copse__cl_dense_fits(const copse__device *device, const copse__graph *graph,
                           const copse__node *node, const char **reason);
 

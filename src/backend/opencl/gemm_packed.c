@@ -38,6 +38,9 @@ static bool fits(const copse__device *device, const copse__graph *graph,
                  const copse__node *node, const char **reason) {
     copse__packed_sizes sizes;
     copse__cl_product p = copse__cl_dense_product(graph, node, NULL, NULL);
+    *reason = "it does nothing but the product";
+    if (copse__cl_dense_fused(graph, node))
+        return false;
     *reason = "the matrices have too many rows or columns";
     if (p.m >= INT32_MAX || p.n >= INT32_MAX || p.k >= INT32_MAX)
         return false;

@@ -39,6 +39,9 @@ extern const copse__cl_provider copse__cl_conv2d_packed;
 extern const copse__cl_provider copse__cl_conv2d_winograd;
 extern const copse__cl_provider copse__cl_conv2d_winograd4;
 
+/* gemm_small.c */
+extern const copse__cl_provider copse__cl_dense_small;
+
 /* conv_pool_packed.c and, for GPUs, conv_pool_tiled.c: serves CONV2D_MAX_POOL and its gradients */
 extern const copse__cl_provider copse__cl_conv2d_max_pool_packed;
 extern const copse__cl_provider copse__cl_conv2d_max_pool_tiled;

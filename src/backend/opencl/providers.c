@@ -10,7 +10,7 @@
 
 #define DENSE                                                                            \
     LIST(&copse__cl_dense_clblast, &copse__cl_dense_rows, &copse__cl_dense_packed,       \
-         &copse__cl_dense_tiled)
+         &copse__cl_dense_small, &copse__cl_dense_tiled)
 
 #define POOLED LIST(&copse__cl_conv2d_max_pool_packed, &copse__cl_conv2d_max_pool_tiled)
 

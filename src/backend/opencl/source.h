@@ -25,6 +25,7 @@ extern const copse__cl_source copse__cl_source_conv_winograd;
 extern const copse__cl_source copse__cl_source_conv_tiled;
 extern const copse__cl_source copse__cl_source_gemm;
 extern const copse__cl_source copse__cl_source_gemm_packed;
+extern const copse__cl_source copse__cl_source_gemm_small;
 extern const copse__cl_source copse__cl_source_loss;
 extern const copse__cl_source copse__cl_source_norm;
 extern const copse__cl_source copse__cl_source_peak;

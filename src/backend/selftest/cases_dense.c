@@ -24,6 +24,10 @@ static const struct {
     {3, 70001, 2, COPSE__ACT_NONE, false, COPSE__IN_FULL},
 };
 
+/* Gradients come with something fused into them only where they are small. */
+#define FUSED_SUMS ((size_t)1 << 22)
+#define FUSED_DEPTH 16384
+
 static const char *act_text(copse__activation act) {
     return act == COPSE__ACT_NONE ? "" : copse__activation_name(act);
 }
@@ -50,12 +54,24 @@ static void one_size(copse__case_sink *sink, size_t i) {
         .fill = {uniform, uniform}};
     copse__case_batches(&made, m);
     copse__case_add(sink, &made, "%zux%zux%zu", m, k, u);
+    bool fuses = m * k * u <= FUSED_SUMS && m <= FUSED_DEPTH && u <= FUSED_DEPTH;
+    if (fuses && sizes[i].act != COPSE__ACT_NONE) {
+        made.spec.in[2] = x;
+        made.spec.attrs.act = sizes[i].act;
+        made.fill[2] = uniform;
+        copse__case_add(sink, &made, "%zux%zux%zu fused %s", m, k, u,
+                        act_text(sizes[i].act));
+    }
 
     made = (copse__case){
         .spec = {.op = COPSE__OP_DENSE_GRAD_WEIGHT, .in = {x, y}, .out = {w}},
         .fill = {uniform, uniform}};
     copse__case_batches(&made, m);
     copse__case_add(sink, &made, "%zux%zux%zu", m, k, u);
+    if (fuses) {
+        made.spec.out[1] = COPSE__CASE_FIXED(COPSE_F32, u);
+        copse__case_add(sink, &made, "%zux%zux%zu fused bias", m, k, u);
+    }
 
     made = (copse__case){.spec = {.op = COPSE__OP_BIAS_GRAD,
                                   .in = {y},
