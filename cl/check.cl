@@ -5,9 +5,8 @@
 #include "common.clh"
 #include "hash.clh"
 
-/* partial[p] = how many of part p's elements are not finite; parts = get_global_size(0). */
-kernel void count_not_finite_f32(global const float *restrict g, global uint *restrict partial,
-                                 ulong n) {
+/* How many of this item's share of n elements are not finite. */
+static inline uint count_share(global const float *restrict g, ulong n) {
     uint count = 0;
     size_t parts = get_global_size(0), part = get_global_id(0);
 #ifdef COPSE_CHUNKED
@@ -25,7 +24,26 @@ kernel void count_not_finite_f32(global const float *restrict g, global uint *re
     for (size_t i = part; i < n; i += parts)
         count += (as_uint(g[i]) & 0x7f800000u) == 0x7f800000u;
 #endif
-    partial[part] = count;
+    return count;
+}
+
+/* partial[p] = how many of part p's elements are not finite; parts = get_global_size(0). */
+kernel void count_not_finite_f32(global const float *restrict g, global uint *restrict partial,
+                                 ulong n) {
+    partial[get_global_id(0)] = count_share(g, n);
+}
+
+/* total[0] grows by the elements that are not finite, to at most 2^32 - 1. Any launch that COPSE_FOR over n / COPSE_VEC can
+ * have. An item with nothing to tell touches no memory. */
+kernel void add_not_finite_f32(global const float *restrict g, global uint *total, ulong n) {
+    uint count = count_share(g, n);
+    if (count == 0)
+        return;
+    uint seen, now = 0; /* a guess: only atomic operations look at it */
+    do {
+        seen = now;
+        now = atomic_cmpxchg(total, seen, add_sat(seen, count));
+    } while (now != seen);
 }
 
 /* total[0] = before[0] and the sum of parts counts, at most 2^32 - 1; total may be before. One work-item. */

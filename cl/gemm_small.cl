@@ -95,6 +95,7 @@ INLINE void row_out(const vec c[NV], __global float *to, int columns, int first,
         UNROLL for (int i = 0; i < R; i++) {                                             \
             at[i] = (ulong)min(i, rows - 1) * row_step;                                  \
             UNROLL for (int j = 0; j < NV; j++) c[i][j] = 0;                             \
+            PREFETCH(to + (ulong)i * N);                                                 \
         }                                                                                \
         UNROLL_4 for (int k = 0; k < kc; k++) {                                          \
             vec b[NV];                                                                   \
@@ -105,6 +106,11 @@ INLINE void row_out(const vec c[NV], __global float *to, int columns, int first,
                 UNROLL for (int j = 0; j < NV; j++)                                      \
                     c[i][j] = COPSE_MULTIPLY_ADD(x, b[j], c[i][j]);                      \
             }                                                                            \
+        }                                                                                \
+        if (rows >= R && columns >= NR && first && (!last || (!extra && act == 0))) {    \
+            UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < NV; j++)       \
+                STORE(__global, to + (ulong)i * N + j * VW, c[i][j]);                    \
+            return;                                                                      \
         }                                                                                \
         UNROLL for (int i = 0; i < R; i++) if (i < rows)                                 \
             ROW_OUT(c[i], to + i * N, columns, first, last,                              \

@@ -55,9 +55,11 @@ static copse_status add_tensor(copse__node_run *run, const copse__node_operand *
                                operand->rank, operand->dim, out, err);
 }
 
+/* Its outputs are its inputs' very tensors where they are in place. */
 static bool is_update(copse__op op) {
     return op == COPSE__OP_UPDATE_SGD || op == COPSE__OP_UPDATE_ADAM ||
-           op == COPSE__OP_UPDATE_ADAMW || op == COPSE__OP_UPDATE_RMSPROP;
+           op == COPSE__OP_UPDATE_ADAMW || op == COPSE__OP_UPDATE_RMSPROP ||
+           op == COPSE__OP_FINITE_CHECK;
 }
 
 static copse_status build_graph(copse__node_run *run, copse_error *err) {

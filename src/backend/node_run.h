@@ -20,7 +20,7 @@ typedef struct copse__node_spec {
     copse__node_operand in[COPSE__MAX_INPUTS];
     copse__node_operand out[COPSE__MAX_OUTPUTS];
     /* 1 + position of the input whose memory the output overwrites; 0: memory of its own.
-     * An update's outputs are its inputs' very tensors. */
+     * An update's or a check's outputs are its inputs' very tensors. */
     uint8_t in_place[COPSE__MAX_OUTPUTS];
 } copse__node_spec;
 

@@ -8,9 +8,8 @@
 
 #define HASH_PARTIALS 256
 
-/* Three launches a bucket: FINITE_CHECK, UPDATE_…, PARAMETER_HASH, over whole root buffers. Each check
- * adds to the count of the bucket before it, the first one to the last step's; no update happens
- * where the whole count is not 0. */
+/* Three launches a bucket: FINITE_CHECK, UPDATE_…, PARAMETER_HASH, over whole root buffers. All checks add
+ * to one count, also to the last step's; no update happens where it is not 0. */
 typedef enum part { PART_CHECK, PART_UPDATE, PART_HASH, PART_COUNT } part;
 
 struct copse__updater {
@@ -21,12 +20,12 @@ struct copse__updater {
     size_t bucket_count;
     copse__graph *graph; /* describes the flat buffers to the backend */
     copse__launch **launches[PART_COUNT];
-    copse__tensor_id *counted;                    /* by bucket: the count after it */
-    copse__buffer *counts;                        /* u32, view_alignment apart */
-    copse__buffer *total_host;                    /* u32 by slot: the last of them */
+    copse__tensor_id counted;                     /* the count's tensor */
+    copse__buffer *count;                         /* u32 */
+    copse__buffer *total_host;                    /* u32 by slot: as it was read last */
     copse__fence *total_read[COPSE__INPUT_SLOTS]; /* NULL: none is on its way */
     copse__buffer *partials, *partials_host;      /* u64[HASH_PARTIALS] a bucket */
-    size_t count_stride, partial_stride;          /* bytes */
+    size_t partial_stride;                        /* bytes */
     copse__buffer *workspace; /* of whichever node runs; NULL where none needs any */
     size_t workspace_bytes;
 };
@@ -54,23 +53,22 @@ static copse_status describe_bucket(copse__updater *u, size_t bucket, copse_erro
     copse_status status;
     const copse__bucket *at = &u->store->layout->buckets[bucket];
     copse__tensor_id w, g, partial;
-    size_t last = u->bucket_count - 1;
     COPSE__TRY(flat_tensor(u, "w", bucket, COPSE_F32, at->elements, &w, err), out);
     COPSE__TRY(flat_tensor(u, "g", bucket, COPSE_F32, at->elements, &g, err), out);
     COPSE__TRY(flat_tensor(u, "hash", bucket, COPSE_U64, HASH_PARTIALS, &partial, err),
                out);
     copse__node check = {.op = COPSE__OP_FINITE_CHECK,
                          .input_count = 2,
-                         .inputs = {g, u->counted[bucket > 0 ? bucket - 1 : last]},
+                         .inputs = {g, u->counted},
                          .output_count = 1,
-                         .outputs = {u->counted[bucket]}};
+                         .outputs = {u->counted}};
     COPSE__TRY(add_node(u, &check, bucket, err), out);
     copse__node update = {
         .op = u->optimizer.op,
         .attrs = u->optimizer.attrs,
         .input_count = 2 + COPSE__MAX_SLOTS + 1,
         .inputs = {w, g, COPSE__NO_TENSOR, COPSE__NO_TENSOR, COPSE__NO_TENSOR,
-                   u->counted[last]},
+                   u->counted},
         .output_count = 1 + COPSE__MAX_SLOTS,
         .outputs = {w, COPSE__NO_TENSOR, COPSE__NO_TENSOR, COPSE__NO_TENSOR}};
     for (size_t s = 0; s < u->store->slot_count; s++) {
@@ -93,20 +91,19 @@ out:
     return status;
 }
 
-static copse__view count_view(const copse__updater *u, size_t bucket) {
-    return (copse__view){u->counts, bucket * u->count_stride, sizeof(uint32_t)};
+static copse__view count_view(const copse__updater *u) {
+    return (copse__view){.buffer = u->count, .bytes = sizeof(uint32_t)};
 }
 
 static copse_status prepare_bucket(copse__updater *u, size_t bucket, copse_error *err) {
-    size_t last = u->bucket_count - 1;
     copse__view w = copse__store_bucket(u->store, COPSE__KIND_WEIGHT, 0, bucket);
     copse__view g = copse__store_bucket(u->store, COPSE__KIND_GRADIENT, 0, bucket);
     copse__view scalars = {.buffer = u->store->scalars, .bytes = sizeof(copse_scalars)};
     copse__operands operands[PART_COUNT] = {
-        [PART_CHECK] = {.inputs = {g, count_view(u, bucket > 0 ? bucket - 1 : last)},
-                        .outputs = {count_view(u, bucket)},
+        [PART_CHECK] = {.inputs = {g, count_view(u)},
+                        .outputs = {count_view(u)},
                         .scalars = scalars},
-        [PART_UPDATE] = {.inputs = {w, g, [2 + COPSE__MAX_SLOTS] = count_view(u, last)},
+        [PART_UPDATE] = {.inputs = {w, g, [2 + COPSE__MAX_SLOTS] = count_view(u)},
                          .outputs = {w},
                          .scalars = scalars},
         [PART_HASH] = {.inputs = {w},
@@ -133,10 +130,9 @@ static copse_status prepare_bucket(copse__updater *u, size_t bucket, copse_error
 }
 
 /* Queued: the next check counts from 0. */
-static copse_status clear_counts(copse__updater *u, copse_error *err) {
-    copse__view all = {.buffer = u->counts,
-                       .bytes = copse__max_size(u->bucket_count, 1) * u->count_stride};
-    return u->backend->fill(u->device, COPSE__QUEUE_COMPUTE, all, 0, NULL, NULL, err);
+static copse_status clear_count(copse__updater *u, copse_error *err) {
+    return u->backend->fill(u->device, COPSE__QUEUE_COMPUTE, count_view(u), 0, NULL, NULL,
+                            err);
 }
 
 static copse_status new_results(copse__updater *u, copse_error *err) {
@@ -144,12 +140,12 @@ static copse_status new_results(copse__updater *u, copse_error *err) {
     size_t alignment =
         copse__max_size(copse__device_get(u->device)->caps.view_alignment, 4);
     size_t buckets = copse__max_size(u->bucket_count, 1);
-    u->count_stride = copse__round_up(4, alignment);
     u->partial_stride = copse__round_up(HASH_PARTIALS * sizeof(uint64_t), alignment);
-    size_t counts = buckets * u->count_stride, partials = buckets * u->partial_stride;
+    size_t partials = buckets * u->partial_stride;
     const copse__memory device = COPSE__MEMORY_DEVICE, staging = COPSE__MEMORY_STAGING;
-    COPSE__TRY(u->backend->buffer_new(&u->counts, u->device, counts, device, err), out);
-    COPSE__TRY(clear_counts(u, err), out);
+    COPSE__TRY(
+        u->backend->buffer_new(&u->count, u->device, sizeof(uint32_t), device, err), out);
+    COPSE__TRY(clear_count(u, err), out);
     COPSE__TRY(u->backend->buffer_new(&u->total_host, u->device,
                                       COPSE__INPUT_SLOTS * sizeof(uint32_t), staging,
                                       err),
@@ -193,10 +189,7 @@ copse_status copse__updater_new(copse__updater **out, copse__store *store,
     u->backend = copse__backend_of(store->device);
     u->bucket_count = store->layout->bucket_count;
     COPSE__TRY(copse__graph_new(&u->graph, err), fail);
-    COPSE__TRY(copse__calloc(&u->counted, u->bucket_count, sizeof *u->counted, err),
-               fail);
-    for (size_t b = 0; b < u->bucket_count; b++)
-        COPSE__TRY(flat_tensor(u, "count", b, COPSE_U32, 1, &u->counted[b], err), fail);
+    COPSE__TRY(flat_tensor(u, "count", 0, COPSE_U32, 1, &u->counted, err), fail);
     for (size_t p = 0; p < PART_COUNT; p++)
         COPSE__TRY(
             copse__calloc(&u->launches[p], u->bucket_count, sizeof *u->launches[p], err),
@@ -222,11 +215,10 @@ void copse__updater_free(copse__updater *u) {
             u->backend->launch_free(u->launches[p][b]);
         free(u->launches[p]);
     }
-    free(u->counted);
     for (size_t slot = 0; slot < COPSE__INPUT_SLOTS; slot++)
         u->backend->fence_free(u->total_read[slot]);
     u->backend->buffer_free(u->workspace);
-    u->backend->buffer_free(u->counts);
+    u->backend->buffer_free(u->count);
     u->backend->buffer_free(u->total_host);
     u->backend->buffer_free(u->partials);
     u->backend->buffer_free(u->partials_host);
@@ -265,8 +257,7 @@ copse_status copse__updater_check(copse__updater *u, size_t slot, copse_error *e
     copse_status status = run_part(u, PART_CHECK, err);
     if (status == COPSE_OK)
         status = u->backend->read(u->device, COPSE__QUEUE_COMPUTE, &to[slot],
-                                  count_view(u, u->bucket_count - 1), sizeof *to, NULL,
-                                  &done, err);
+                                  count_view(u), sizeof *to, NULL, &done, err);
     if (status != COPSE_OK)
         return status;
     u->backend->fence_free(u->total_read[slot]);
@@ -285,7 +276,7 @@ copse_status copse__updater_checked(copse__updater *u, size_t slot, uint64_t *no
     u->backend->fence_free(u->total_read[slot]);
     u->total_read[slot] = NULL;
     *nonfinite = ((const uint32_t *)u->backend->buffer_host(u->total_host))[slot];
-    return *nonfinite > 0 ? clear_counts(u, err) : COPSE_OK;
+    return *nonfinite > 0 ? clear_count(u, err) : COPSE_OK;
 }
 
 copse_status copse__updater_apply(copse__updater *u, copse_error *err) {

@@ -4,26 +4,41 @@
 /* FINITE_CHECK counts in this many parts, whose counts rest in the workspace. */
 #define FINITE_PARTS 256u
 #define HASH_PARTS 256u
+#define VECTOR 16 /* COPSE_VEC where chunked */
 
 static size_t flat_elements(const copse__launch *launch) {
     return copse__tensor_elements(copse__cl_input(launch->graph, launch->node, 0), NULL);
+}
+
+/* Whether the count is added to where it lies: one kernel then does all. */
+static bool counts_in_place(const copse__graph *graph, const copse__node *node) {
+    return node->inputs[1] != COPSE__NO_TENSOR &&
+           graph->tensors[node->inputs[1]].storage ==
+               graph->tensors[node->outputs[0]].storage;
 }
 
 static copse_status finite_workspace(size_t *bytes, copse__device *device,
                                      const copse__graph *graph, const copse__node *node,
                                      copse_error *err) {
     (void)device;
-    (void)graph;
-    (void)node;
     (void)err;
-    *bytes = FINITE_PARTS * sizeof(uint32_t);
+    *bytes = counts_in_place(graph, node) ? 0 : FINITE_PARTS * sizeof(uint32_t);
     return COPSE_OK;
 }
 
 static copse_status finite_prepare(copse__launch *launch, copse_error *err) {
     const copse__operands *o = &launch->operands;
-    copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_check, "",
-                                               "count_not_finite_f32", err);
+    copse_status status;
+    if (counts_in_place(launch->graph, launch->node)) {
+        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_check, "",
+                                      "add_not_finite_f32", err);
+        return status == COPSE_OK
+                   ? copse__cl_args(launch, 0, 0, err, "vvz", &o->inputs[0],
+                                    &o->outputs[0], flat_elements(launch))
+                   : status;
+    }
+    status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_check, "",
+                                  "count_not_finite_f32", err);
     if (status == COPSE_OK)
         status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_check, "",
                                       "sum_counts_u32", err);
@@ -51,6 +66,9 @@ static copse_status finite_enqueue(copse__launch *launch, const copse__extents *
                                    bool changed, copse_error *err) {
     (void)extents;
     (void)changed;
+    if (counts_in_place(launch->graph, launch->node))
+        return copse__cl_enqueue_flat(launch, 0, flat_elements(launch) / VECTOR + 1, 1,
+                                      err);
     const size_t global = FINITE_PARTS, one = 1;
     const size_t local = local_size(launch, 0, global);
     copse_status status = copse__cl_enqueue(launch, 0, 1, &global, &local, err);

@@ -106,10 +106,13 @@ static void finite_check(copse__case_sink *sink, size_t count) {
                                       .special_every = specials[i].spread ? 3 : count}},
                             .measure = {COPSE__MEASURE_TRUTH}};
         copse__case_add(sink, &made, "%zu %s", count, specials[i].name);
-        if (count > 300)
-            continue;
         made.spec.in[1] = COPSE__CASE_FIXED(COPSE_U32, 1);
         made.fill[1] = copse__case_uniform(0, 0);
+        made.spec.in_place[0] = 2;
+        copse__case_add(sink, &made, "%zu %s in place", count, specials[i].name);
+        made.spec.in_place[0] = 0;
+        if (count > 300)
+            continue;
         copse__case_add(sink, &made, "%zu %s after none", count, specials[i].name);
         made.fill[1] = copse__case_uniform(1, 2);
         copse__case_add(sink, &made, "%zu %s after some", count, specials[i].name);
