@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/mem.h"
 #include "support/op_case.h"
 
 /* The seam's promises about memory, queues and fences, on any device. */
@@ -182,6 +183,25 @@ START_TEST(test_shared_memory_is_the_devices_and_the_hosts) {
 }
 END_TEST
 
+/* As where making the next buffer fails: the commands end in memory that is still there. */
+START_TEST(test_memory_outlives_the_commands_that_write_it) {
+    static const copse__memory kinds[] = {COPSE__MEMORY_DEVICE, COPSE__MEMORY_SHARED};
+    const size_t bytes = 16 << 20;
+    for (size_t k = 0; k < COPSE__COUNT(kinds); k++)
+        for (int round = 0; round < 3; round++) {
+            copse_error error = {0};
+            copse__buffer *buffer = new_buffer(bytes, kinds[k]);
+            for (uint32_t i = 0; i < 8; i++)
+                ASSERT_OK(backend()->fill(test_device, COPSE__QUEUE_COMPUTE,
+                                          (copse__view){buffer, 0, bytes}, i, NULL, NULL,
+                                          &error));
+            ASSERT_OK(backend()->flush(test_device, COPSE__QUEUE_COMPUTE, &error));
+            backend()->buffer_free(buffer);
+            ASSERT_OK(backend()->finish(test_device, COPSE__QUEUE_COMPUTE, &error));
+        }
+}
+END_TEST
+
 START_TEST(test_allocation_beyond_the_device_is_refused) {
     copse_error error = {0};
     copse__buffer *buffer;
@@ -205,6 +225,7 @@ int main(void) {
     tcase_add_test(tests, test_mapping_sees_and_changes_device_memory);
     tcase_add_test(tests, test_staging_memory_is_source_and_target);
     tcase_add_test(tests, test_shared_memory_is_the_devices_and_the_hosts);
+    tcase_add_test(tests, test_memory_outlives_the_commands_that_write_it);
     tcase_add_test(tests, test_allocation_beyond_the_device_is_refused);
     return run_device_suite(suite);
 }

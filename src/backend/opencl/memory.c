@@ -90,6 +90,10 @@ void copse__cl_buffer_free(copse__buffer *buffer) {
             clReleaseEvent(done);
         }
     }
+    /* A released memory object lives until its commands are done; memory that is shared does not. */
+    for (int q = 0; buffer->shared && q < COPSE__QUEUE_COUNT; q++)
+        if (device->queues[q])
+            (void)copse__cl_queue_finish(device, (copse__queue)q, NULL);
     for (size_t i = 0; i < buffer->view_count; i++)
         clReleaseMemObject(buffer->views[i].memory);
     free(buffer->views);
