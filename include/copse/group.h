@@ -10,8 +10,9 @@
  *
  * Operations block until every result is in place. A group is used by one thread at a
  * time, and the devices by nobody else meanwhile. After a failure other than COPSE_INVALID
- * and COPSE_UNSUPPORTED the tensors hold anything and the group can only be freed; err
- * names the device, and where one stalled, for how long.
+ * and COPSE_UNSUPPORTED the tensors hold anything and the group can only be freed, before
+ * its tensors are: other devices' sums may still be on their way into them. err names the
+ * device, and where one stalled, for how long.
  */
 #ifndef COPSE_GROUP_H
 #define COPSE_GROUP_H

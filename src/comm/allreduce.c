@@ -81,8 +81,8 @@ copse_status copse__allreduce_submit(copse__allreduce *engine, size_t rank_index
             fill_part(rank, bucket, part, ready, contributes);
             ready = NULL;
             /* After its last part a rank waits, and sums meanwhile. */
-            copse__rank_lift_direct(rank, last ? 1 : 0);
-            if (rank->parts[bucket].ready != NULL || !rank->parts[bucket].direct)
+            const bool left = copse__rank_lift_direct(rank, last ? 1 : 0);
+            if (left || rank->parts[bucket].ready != NULL || !rank->parts[bucket].direct)
                 pthread_cond_signal(&rank->mover.wake);
         }
         /* Its cores are free for what waits to be summed. */

@@ -185,8 +185,8 @@ void copse__engine_sum(copse__allreduce *engine);
 void copse__engine_call_for(copse__allreduce *engine, uint64_t chunks, uint64_t own);
 
 /* What needs no call to the rank's device, and so is not left to its mover. own: chunks that the
- * caller will sum, 0 or 1. */
-void copse__rank_lift_direct(copse__rank *rank, uint64_t own);
+ * caller will sum, 0 or 1. Lifting tells whether something is left that only the mover can do. */
+bool copse__rank_lift_direct(copse__rank *rank, uint64_t own);
 void copse__rank_lower_direct(copse__rank *rank);
 /* Whether a sum waits to go back to the rank's device. */
 bool copse__rank_can_lower(const copse__rank *rank);

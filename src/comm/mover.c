@@ -289,14 +289,17 @@ static copse__part *direct_part(copse__rank *rank, const copse__flow *flow,
     return part->direct && rank->mover.stage == COPSE__STAGE_IDLE ? part : NULL;
 }
 
-void copse__rank_lift_direct(copse__rank *rank, uint64_t own) {
+bool copse__rank_lift_direct(copse__rank *rank, uint64_t own) {
     size_t bucket;
-    while (may_move(rank) && rank->path == COPSE__PATH_MAPPED && can_lift(rank)) {
-        const copse__part *part = direct_part(rank, &rank->mover.down, &bucket);
+    while (may_move(rank) && can_lift(rank)) {
+        const copse__part *part = rank->path == COPSE__PATH_MAPPED
+                                      ? direct_part(rank, &rank->mover.down, &bucket)
+                                      : NULL;
         if (part == NULL || part->ready != NULL)
-            return;
+            return true;
         lifted(rank, bucket, own);
     }
+    return false;
 }
 
 void copse__rank_lower_direct(copse__rank *rank) {
@@ -313,7 +316,7 @@ static bool go_on(copse__rank *rank) {
     copse__mover *mover = &rank->mover;
     const bool mapped = rank->path == COPSE__PATH_MAPPED;
     copse__rank_lower_direct(rank);
-    copse__rank_lift_direct(rank, own_of(rank));
+    (void)copse__rank_lift_direct(rank, own_of(rank));
     copse__flow *oldest = oldest_flow(rank);
     if (copse__rank_can_lower(rank)) {
         if (mapped)

@@ -92,7 +92,8 @@ static copse_status play_step(const player *self, copse_error *error) {
     copse_status status = COPSE_OK;
     if (all->status[r] != COPSE_OK) /* what a discarded step left may still run */
         status = backend->finish(device, COPSE__QUEUE_COMPUTE, error);
-    for (size_t b = 0; b < all->bucket_count && status == COPSE_OK; b++) {
+    for (size_t i = 0; i < all->bucket_count && status == COPSE_OK; i++) {
+        const size_t b = all->backwards ? all->bucket_count - 1 - i : i;
         const size_t bytes = bytes_of(all, b);
         fill(all, r, self->step, b);
         copse__fence *ready = NULL;
@@ -101,6 +102,11 @@ static copse_status play_step(const player *self, copse_error *error) {
                                     all->host[r][b], bytes, NULL, &ready, error);
         if (status == COPSE_OK)
             status = backend->flush(device, COPSE__QUEUE_COMPUTE, error);
+        if (status == COPSE_OK && all->backwards && all->shared[r][b] && ready) {
+            status = backend->fence_wait(ready, UINT64_MAX, error);
+            backend->fence_free(ready);
+            ready = NULL;
+        }
         if (status == COPSE_OK)
             status =
                 copse__allreduce_submit(all->engine, r, self->step, b, view_of(all, r, b),

@@ -13,8 +13,10 @@
 typedef struct ranks {
     size_t count, bucket_count;
     const size_t *elements;
-    copse_dtype dtype;                   /* COPSE_F32 (0) or COPSE_F16 */
-    bool same_values;                    /* every step gives those of step 0 */
+    copse_dtype dtype; /* COPSE_F32 (0) or COPSE_F16 */
+    bool same_values;  /* every step gives those of step 0 */
+    bool
+        backwards; /* buckets are given last to first, those in shared memory when they are ready */
     bool shared[RANKS_MAX][BUCKETS_MAX]; /* COPSE__MEMORY_SHARED */
     copse__device *devices[RANKS_MAX];
     copse__buffer *buffers[RANKS_MAX][BUCKETS_MAX];

@@ -121,6 +121,20 @@ START_TEST(test_allreduce_of_nothing_is_done_at_once) {
 }
 END_TEST
 
+/* What is lifted at once may have been what a sleeping mover's bucket waited for. */
+START_TEST(test_allreduce_takes_buckets_in_any_order) {
+    const size_t elements[] = {300, 5000, 1, 700};
+    for (mix how = 0; how < MIXES; how++) {
+        ranks all;
+        open_ranks(&all, 3, elements, 4, how, 4096, 2);
+        all.backwards = true;
+        for (uint64_t step = 0; step < 40; step++)
+            run_and_check(&all, step);
+        close_ranks(&all);
+    }
+}
+END_TEST
+
 START_TEST(test_allreduce_leaves_empty_shards_out) {
     const size_t elements[] = {1000, 5000};
     for (int how = ALL_COPIED; how < MIXES; how++) {
@@ -275,6 +289,7 @@ static Suite *make_suite(size_t part) {
     }
     ADD_TEST(suite, test_allreduce_of_a_mebi_and_one_elements);
     ADD_TEST(suite, test_allreduce_of_nothing_is_done_at_once);
+    ADD_TEST(suite, test_allreduce_takes_buckets_in_any_order);
     ADD_TEST(suite, test_allreduce_leaves_empty_shards_out);
     ADD_TEST(suite, test_allreduce_very_often_gives_the_same_bits);
     ADD_TEST(suite, test_allreduce_has_the_same_bits_for_any_chunks_and_threads);
