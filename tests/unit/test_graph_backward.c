@@ -210,11 +210,11 @@ START_TEST(test_backward_of_batch_norm) {
     ck_assert_uint_eq(graph->states[0].source, graph->input);
     check_backward(
         graph,
-        "bn_grad_reduce: a o/grad o/moments -> o/grad_sums o/gamma/grad o/beta/grad\n"
-        "bn_grad_input: a o/grad o/moments o/grad_sums o/gamma -> a/grad\n"
+        "bn_grad_reduce: a o/grad o/moments - - -> o/grad_sums o/gamma/grad o/beta/grad\n"
+        "bn_grad_input: a o/grad o/moments o/grad_sums o/gamma - -> a/grad\n"
         "dense_grad_weight: n a/grad -> a/kernel/grad -\n"
         "dense_grad_input: a/grad a/kernel - -> n/grad\n"
-        "bn_grad_reduce: input n/grad n/moments -> n/grad_sums - n/beta/grad\n");
+        "bn_grad_reduce: input n/grad n/moments - - -> n/grad_sums - n/beta/grad\n");
 }
 END_TEST
 
@@ -227,8 +227,8 @@ START_TEST(test_backward_of_bare_batch_norm) {
          ARGS(BOOL("scale", false), BOOL("center", false))},
     };
     CHECK(net, four, four,
-          "bn_grad_reduce: a o/grad o/moments -> o/grad_sums - -\n"
-          "bn_grad_input: a o/grad o/moments o/grad_sums - -> a/grad\n"
+          "bn_grad_reduce: a o/grad o/moments - - -> o/grad_sums - -\n"
+          "bn_grad_input: a o/grad o/moments o/grad_sums - - -> a/grad\n"
           "dense_grad_weight: batch_normalization a/grad -> a/kernel/grad -\n");
 }
 END_TEST
