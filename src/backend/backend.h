@@ -194,12 +194,16 @@ struct copse__backend {
 
     /* Tuning (src/tune). Results for this device replace earlier ones and are copied; nodes that are asked
      * about or prepared from then on follow them where the device can, else a line in the log says why not.
-     * Launches stay as they are. No other thread may use the device meanwhile. All four are NULL where
-     * a backend has nothing to choose. */
+     * Launches stay as they are. No other thread may use the device meanwhile. All these are NULL
+     * where a backend has nothing to choose. */
     copse_status (*tune)(copse__device *device, const copse__tuned *entries, size_t count,
                          copse_error *err);
     /* Whether a launch follows the entry of this number. */
     bool (*tuned_used)(const copse__device *device, size_t entry);
+    /* Whether it was a node's, followed or not: what has to be recorded to choose the same again. */
+    bool (*tuned_found)(const copse__device *device, size_t entry);
+    /* Whether an error says that a launch asked for more than the device has; others say that it is lost. */
+    bool (*is_launch_fault)(const copse_error *err);
     /* Calls fn for each provider with parameters that is worth timing for the node, near to what the device
      * follows now. Texts are valid during the call. */
     void (*candidates)(copse__device *device, const copse__graph *graph,

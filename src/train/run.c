@@ -150,7 +150,16 @@ static copse_status write_description(copse__run *run, copse_error *err) {
         status = copse__run_folder_put(run->folder, "config.yaml", text.data, text.length,
                                        err);
     copse__text_free(&text);
-    return status == COPSE_OK ? copse__run_put_plan(run, err) : status;
+    if (status == COPSE_OK)
+        status = copse__run_put_plan(run, err);
+    if (status == COPSE_OK && run->recorded && !run->replanned &&
+        !copse__run_plan_same_kernels(run->recorded, run->plan.data))
+        copse__log(
+            COPSE_LOG_WARN,
+            "%s: it ran with other kernels (plan.json: providers): its numbers are "
+            "equal up to rounding only",
+            copse__run_path(run));
+    return status;
 }
 
 static copse_status open_log(copse__run *run, copse_error *err) {

@@ -41,7 +41,8 @@ static void write_providers(copse__text *out, const copse__replica *r) {
     copse__text_add(out, "\n      ]");
 }
 
-/* What the device follows of what was tuned, so that a resumed run follows just that. */
+/* The results that nodes have, also those that they cannot follow or that leave the choice to the device: without
+ * them a resumed run would follow the one for the whole operation there. */
 static void write_tuned(const copse__trainer *t, size_t rank, copse__text *out) {
     const copse__device *device = t->replicas[rank].device;
     const copse__backend *backend = copse__backend_of(device);
@@ -55,7 +56,7 @@ static void write_tuned(const copse__trainer *t, size_t rank, copse__text *out) 
     write_text(out, "kernels", id.sources);
     copse__text_add(out, ", \"tuned\": [");
     for (size_t i = 0; i < known->count; i++) {
-        if (!backend->tuned_used(device, i))
+        if (!backend->tuned_found(device, i))
             continue;
         copse__text_add(out, "%s\n        { ", joint);
         joint = ",";
@@ -363,4 +364,22 @@ const copse__cuts *copse__run_plan_cuts(const copse__run_plan *plan) {
 
 const copse__tuned_list *copse__run_plan_tuned(const copse__run_plan *plan) {
     return plan->tuned;
+}
+
+bool copse__run_plan_same_kernels(const copse__run_plan *plan, const char *now) {
+    json_t *root = json_loads(now, 0, NULL);
+    json_t *replicas = json_object_get(root, "replicas");
+    bool same = json_array_size(replicas) == plan->count;
+    for (size_t r = 0; r < plan->count && same; r++) {
+        json_t *before = json_array_get(plan->replicas, r);
+        json_t *own = json_array_get(replicas, r);
+        json_t *providers = json_object_get(before, "providers");
+        /* Other shards, from before or after a change of them, may well have others. */
+        same = !providers ||
+               !json_equal(json_object_get(before, "shard"),
+                           json_object_get(own, "shard")) ||
+               json_equal(providers, json_object_get(own, "providers"));
+    }
+    json_decref(root);
+    return same;
 }

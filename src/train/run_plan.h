@@ -27,6 +27,8 @@ const size_t *copse__run_plan_match(const copse__run_plan *plan,
                                     size_t choice_count, uint64_t step);
 /* What those devices followed of what was tuned, by rank. Borrowed. */
 const copse__tuned_list *copse__run_plan_tuned(const copse__run_plan *plan);
+/* Whether the run has the kernels that are recorded, node by node, so that it has their bits: now is its plan's text. */
+bool copse__run_plan_same_kernels(const copse__run_plan *plan, const char *now);
 /* When they were changed, of those devices. Borrowed. */
 const copse__cuts *copse__run_plan_cuts(const copse__run_plan *plan);
 

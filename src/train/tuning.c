@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "train/trainer_private.h"
-#include "tune/tuner.h"
+#include "tune/first_use.h"
 
 /* What a run's devices follow: a recorded plan's choices, or what is known of each device; where nothing is
  * known of a heavy node yet, a few seconds of measuring, whose results are kept and recorded. */
@@ -27,46 +27,6 @@ static copse_status follow(copse__trainer *t, size_t rank, copse_error *err) {
     const copse__tune_known *known = &t->tuned[rank];
     copse__device *device = t->replicas[rank].device;
     return copse__backend_of(device)->tune(device, known->entries, known->count, err);
-}
-
-/* What is heavy and not known, as a list. */
-static copse_status list_unknown(copse__tune_list *list, const copse__trainer *t,
-                                 size_t rank, copse_error *err) {
-    copse__tune_list all = {0};
-    const copse__replica *r = &t->replicas[rank];
-    copse_status status =
-        copse__tune_list_graph(&all, r->device, r->train_graph, HEAVY_FLOPS, err);
-    for (size_t i = 0; i < all.count && status == COPSE_OK; i++)
-        if (!copse__tune_known_has(&t->tuned[rank], all.subjects[i].key))
-            status =
-                copse__tune_list_spec(list, all.subjects[i].key, all.subjects[i].specs,
-                                      all.subjects[i].weight, err);
-    copse__tune_list_free(&all);
-    return status;
-}
-
-static copse_status measure(turn *now, const copse__tune_list *list, copse_error *err) {
-    copse__trainer *t = now->trainer;
-    const copse__replica *r = &t->replicas[now->rank];
-    const copse__tune_options options = {.seconds = now->seconds,
-                                         .known = t->tuned[now->rank].entries,
-                                         .known_count = t->tuned[now->rank].count};
-    copse__tune_result *results;
-    copse__pool pool = {0};
-    size_t count = 0;
-    copse_error why = {0};
-    copse__trainer_tell(t, "timing kernels for this network, once");
-    copse_status status = copse__calloc(&results, list->count, sizeof *results, err);
-    if (status == COPSE_OK)
-        status = copse__tune_run(results, &count, &pool, r->device, list, &options, err);
-    /* A full disk does not stop a run: it is told of, and nothing measured is used that is not kept. */
-    if (status == COPSE_OK && count > 0 &&
-        copse__tune_keep(r->device, now->cache_folder, results, count, &why) != COPSE_OK)
-        copse__log(COPSE_LOG_WARN, "%s: what was tuned is not kept: %s", why.place,
-                   why.text);
-    copse__pool_free(&pool);
-    free(results);
-    return status;
 }
 
 static bool may_measure(const turn *now) {
@@ -130,6 +90,13 @@ static copse_status find(const turn *now, copse_error *err) {
                                   how, now->cache_folder, err);
 }
 
+static bool has_unknown(const copse__tune_list *list, const copse__tune_known *known) {
+    for (size_t i = 0; i < list->count; i++)
+        if (!copse__tune_known_has(known, list->subjects[i].key))
+            return true;
+    return false;
+}
+
 static copse_status tune_one(size_t rank, void *user, copse_error *err) {
     turn *now = user;
     copse__trainer *t = now->trainer;
@@ -143,12 +110,12 @@ static copse_status tune_one(size_t rank, void *user, copse_error *err) {
     if (status != COPSE_OK || now->options->tuned || !may_measure(now) ||
         t->config->train.reproducible == COPSE__REPRODUCIBLE_DEVICES)
         return status;
-    status = list_unknown(&list, t, rank, err);
-    if (status == COPSE_OK && list.count > 0) {
-        status = measure(now, &list, err);
-        copse__tune_known_close(&t->tuned[rank]);
-        if (status == COPSE_OK)
-            status = find(now, err);
+    status = copse__tune_list_graph(&list, t->replicas[rank].device,
+                                    t->replicas[rank].train_graph, HEAVY_FLOPS, err);
+    if (status == COPSE_OK && has_unknown(&list, &t->tuned[rank])) {
+        copse__trainer_tell(t, "timing kernels for this network, once");
+        status = copse__tune_first_use(&t->tuned[rank], t->replicas[rank].device, &list,
+                                       now->cache_folder, now->seconds, err);
         if (status == COPSE_OK)
             status = follow(t, rank, err);
     }

@@ -207,7 +207,7 @@ static void write_text(copse__text *out, const char *key, const char *value,
 }
 
 static void write_time(copse__text *out, const char *key, double us) {
-    if (us > 0)
+    if (us >= 0.0005) /* less would be written as 0, which is not told */
         copse__text_add(out, ", \"%s\": %.3f", key, us);
 }
 
@@ -271,15 +271,18 @@ static bool same(const char *named, const char *is) {
 const copse__tune_device *copse__tune_match(const copse__tune_file *file,
                                             const copse__tune_device *self,
                                             bool with_build) {
+    const copse__tune_device *last = NULL;
     for (size_t i = 0; i < file->device_count; i++) {
         const copse__tune_device *d = &file->devices[i];
-        if (same(d->name, self->name) && same(d->platform, self->platform) &&
-            same(d->driver, self->driver) && same(d->machine, self->machine) &&
-            same(d->sources, self->sources) &&
-            (d->units == 0 || d->units == self->units) &&
-            (d->vector == 0 || d->vector == self->vector) &&
-            (!with_build || (d->build && strcmp(d->build, self->build) == 0)))
+        if (!(same(d->name, self->name) && same(d->platform, self->platform) &&
+              same(d->driver, self->driver) && same(d->machine, self->machine) &&
+              same(d->sources, self->sources) &&
+              (d->units == 0 || d->units == self->units) &&
+              (d->vector == 0 || d->vector == self->vector)))
+            continue;
+        if (d->build && strcmp(d->build, self->build) == 0)
             return d;
+        last = d; /* results are appended: the newest */
     }
-    return NULL;
+    return with_build ? NULL : last;
 }

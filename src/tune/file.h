@@ -52,8 +52,8 @@ void copse__tune_write(copse__text *out, const copse__tune_device *devices, size
  * are looked up. Borrows texts of the device. */
 copse__tune_device copse__tune_device_of(const copse__device *device,
                                          copse__tuning_id *id);
-/* The first of the file's devices that this one is; NULL: none. with_build: also the same driver library and
- * kernels, else only what is named. */
+/* Which of the file's devices this one is; NULL: none. with_build: with the same build of its driver's library; else
+ * where there is none such the last that fits by what is named. */
 const copse__tune_device *copse__tune_match(const copse__tune_file *file,
                                             const copse__tune_device *self,
                                             bool with_build);

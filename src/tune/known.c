@@ -156,9 +156,26 @@ bool copse__tune_known_has(const copse__tune_known *known, const char *key) {
 
 /* ---- Keeping ---------------------------------------------------------------------------- */
 
-/* Old results whose keys are not among the new ones stay; the new ones follow them. */
+static bool is_among(const copse__tune_result *results, size_t count, const char *key) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(results[i].tuned.key, key) == 0)
+            return true;
+    return false;
+}
+
+/* Nobody measured it: first use left the node to the device. A result for the whole operation says more. */
+static bool is_outdone(const copse__tune_result *old, const copse__tune_result *results,
+                       size_t count) {
+    char op[COPSE__TUNED_KEY];
+    if (strcmp(old->tuned.provider, COPSE__TUNED_DEFAULT) != 0 || old->us > 0)
+        return false;
+    snprintf(op, sizeof op, "%.*s", (int)strcspn(old->tuned.key, " "), old->tuned.key);
+    return is_among(results, count, op);
+}
+
+/* Of equal keys the new results stay, or without `replace` the old ones. */
 static copse_status merge(copse__tune_device *to, const copse__tune_device *old,
-                          const copse__tune_result *results, size_t count,
+                          const copse__tune_result *results, size_t count, bool replace,
                           copse_error *err) {
     size_t kept = old ? old->result_count : 0;
     copse_status status =
@@ -166,15 +183,13 @@ static copse_status merge(copse__tune_device *to, const copse__tune_device *old,
     if (status != COPSE_OK)
         return status;
     to->result_count = 0;
-    for (size_t i = 0; i < kept; i++) {
-        bool replaced = false;
-        for (size_t j = 0; j < count; j++)
-            replaced |= strcmp(old->results[i].tuned.key, results[j].tuned.key) == 0;
-        if (!replaced)
+    for (size_t i = 0; i < kept; i++)
+        if (!replace || (!is_among(results, count, old->results[i].tuned.key) &&
+                         !is_outdone(&old->results[i], results, count)))
             to->results[to->result_count++] = old->results[i];
-    }
     for (size_t i = 0; i < count; i++)
-        to->results[to->result_count++] = results[i];
+        if (replace || !is_among(to->results, kept, results[i].tuned.key))
+            to->results[to->result_count++] = results[i];
     return COPSE_OK;
 }
 
@@ -182,7 +197,7 @@ static copse_status merge(copse__tune_device *to, const copse__tune_device *old,
 static copse_status write_merged(const char *path, const copse__tune_file *old,
                                  const copse__tune_device *self,
                                  const copse__tune_result *results, size_t count,
-                                 copse_error *err) {
+                                 bool replace, copse_error *err) {
     copse__tune_device *devices = NULL, own = *self;
     copse__text text = {0};
     size_t used = 0;
@@ -190,7 +205,7 @@ static copse_status write_merged(const char *path, const copse__tune_file *old,
     copse_status status =
         copse__calloc(&devices, old->device_count + 1, sizeof *devices, err);
     if (status == COPSE_OK)
-        status = merge(&own, before, results, count, err);
+        status = merge(&own, before, results, count, replace, err);
     if (status == COPSE_OK) {
         for (size_t i = 0; i < old->device_count; i++)
             if (&old->devices[i] != before)
@@ -213,17 +228,28 @@ static int lock_beside(const char *path, copse_error *err) {
     copse__text_add(&name, "%s.lock", path);
     if (copse__text_check(&name, err) == COPSE_OK) {
         lock = open(name.data, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-        if (lock < 0 || flock(lock, LOCK_EX) != 0)
+        if (lock < 0 || flock(lock, LOCK_EX) != 0) {
             copse__fail(err, COPSE_IO, errno, name.data, "cannot lock it: %s",
                         strerror(errno));
+            if (lock >= 0)
+                close(lock);
+            lock = -1;
+        }
     }
     copse__text_free(&name);
     return lock;
 }
 
-copse_status copse__tune_keep_in(const char *path, const copse__device *device,
-                                 const copse__tune_result *results, size_t count,
-                                 copse_error *err) {
+typedef struct keeping {
+    const char *path;
+    bool replace; /* results of equal keys */
+    bool ours;    /* a file of ours in the cache: a damaged one is made anew */
+} keeping;
+
+static copse_status keep(const keeping *how, const copse__device *device,
+                         const copse__tune_result *results, size_t count,
+                         copse_error *err) {
+    const char *path = how->path;
     copse__tuning_id id;
     copse__tune_file old = {0};
     copse_error why = {0};
@@ -234,7 +260,7 @@ copse_status copse__tune_keep_in(const char *path, const copse__device *device,
     copse_status status = COPSE_OK;
     if (copse__file_exists(path)) {
         status = copse__tune_load(&old, path, &why);
-        if (status == COPSE_FORMAT) {
+        if (status == COPSE_FORMAT && how->ours) {
             copse__log(COPSE_LOG_WARN, "%s is replaced: %s", path, why.text);
             copse__tune_file_free(&old);
             status = COPSE_OK;
@@ -243,15 +269,44 @@ copse_status copse__tune_keep_in(const char *path, const copse__device *device,
         }
     }
     if (status == COPSE_OK)
-        status = write_merged(path, &old, &self, results, count, err);
+        status = write_merged(path, &old, &self, results, count, how->replace, err);
     copse__tune_file_free(&old);
     close(lock);
     return status;
 }
 
+copse_status copse__tune_keep_in(const char *path, const copse__device *device,
+                                 const copse__tune_result *results, size_t count,
+                                 copse_error *err) {
+    const keeping how = {.path = path, .replace = true};
+    return keep(&how, device, results, count, err);
+}
+
+copse_status copse__tune_check_target(const char *path, copse_error *err) {
+    copse__tune_file there = {0};
+    char *folder = NULL;
+    copse_status status = COPSE_OK;
+    if (copse__file_exists(path)) {
+        status = copse__tune_load(&there, path, err);
+        copse__tune_file_free(&there);
+        if (status != COPSE_OK)
+            return status;
+    }
+    const char *slash = strrchr(path, '/');
+    COPSE__TRY(copse__strdup(&folder, slash ? path : ".", err), out);
+    if (slash)
+        folder[slash == path ? 1 : slash - path] = '\0';
+    if (access(folder, W_OK | X_OK) != 0)
+        status = copse__fail(err, COPSE_IO, errno, folder, "cannot write there: %s",
+                             strerror(errno));
+out:
+    free(folder);
+    return status;
+}
+
 copse_status copse__tune_keep(const copse__device *device, const char *cache_folder,
                               const copse__tune_result *results, size_t count,
-                              copse_error *err) {
+                              bool replace, copse_error *err) {
     copse__tuning_id id;
     char *path;
     const copse__tune_device self = copse__tune_device_of(device, &id);
@@ -260,7 +315,8 @@ copse_status copse__tune_keep(const copse__device *device, const char *cache_fol
         return status;
     status = copse__make_folders(cache_folder, err);
     if (status == COPSE_OK)
-        status = copse__tune_keep_in(path, device, results, count, err);
+        status = keep(&(keeping){.path = path, .replace = replace, .ours = true}, device,
+                      results, count, err);
     free(path);
     return status;
 }

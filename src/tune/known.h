@@ -27,16 +27,21 @@ void copse__tune_known_close(copse__tune_known *known);
 /* Whether there is an entry for this node, or its operation. */
 bool copse__tune_known_has(const copse__tune_known *known, const char *key);
 
-/* Adds results to the user's file for this device, replacing those of equal keys; other processes may do so
- * at the same time. Nothing where there is no cache folder. */
+/* Adds results to the user's file for this device; replace: in place of those of equal keys, and of what first use
+ * left to the device where a result is for the whole operation; else the old ones stay. Other processes may do so at
+ * the same time. Nothing where there is no cache folder. A damaged file is made anew, with a line in the log. */
 COPSE_CHECKED copse_status copse__tune_keep(const copse__device *device,
                                             const char *cache_folder,
                                             const copse__tune_result *results,
-                                            size_t count, copse_error *err);
-/* The same for any file, which may hold other devices' too. */
+                                            size_t count, bool replace, copse_error *err);
+/* The same, replacing, for any file, which may hold other devices' too. COPSE_FORMAT, and it stays as it is, where it
+ * holds something else. */
 COPSE_CHECKED copse_status copse__tune_keep_in(const char *path,
                                                const copse__device *device,
                                                const copse__tune_result *results,
                                                size_t count, copse_error *err);
+
+/* Whether results could be kept there: to be asked before minutes of measuring. */
+COPSE_CHECKED copse_status copse__tune_check_target(const char *path, copse_error *err);
 
 #endif

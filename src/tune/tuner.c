@@ -30,6 +30,7 @@ typedef struct candidate {
 typedef struct runner {
     candidate what;
     copse__node_run **runs; /* one a spec */
+    double *us;             /* of a first launch */
     size_t *launches;       /* that fill a turn */
 } runner;
 
@@ -89,6 +90,7 @@ static void retire(session *t, runner *r) {
         copse__node_run_free(r->runs[i]);
     free(r->runs);
     free(r->launches);
+    free(r->us);
     *r = (runner){0};
 }
 
@@ -120,6 +122,7 @@ static copse_status ready(session *t, runner *r, size_t s, copse_error *err) {
     COPSE__TRY(set_inputs(r->runs[s], &made, err), out);
     COPSE__TRY(copse__node_run_go(r->runs[s], &made.runs[0], &made.scalars, err), out);
     COPSE__TRY(copse__node_run_sample(&us, r->runs[s], &made.runs[0], 1, err), out);
+    r->us[s] = us;
     double launches = ceil(TURN_US / (us > 1 ? us : 1));
     r->launches[s] = (size_t)fmin(fmax(launches, 1), MOST_LAUNCHES);
 out:
@@ -135,6 +138,7 @@ static copse_status engage(session *t, runner *r, const candidate *what, bool *f
     *fits = true;
     COPSE__TRY(copse__calloc(&r->runs, count, sizeof(copse__node_run *), err), out);
     COPSE__TRY(copse__calloc(&r->launches, count, sizeof *r->launches, err), out);
+    COPSE__TRY(copse__calloc(&r->us, count, sizeof *r->us, err), out);
     COPSE__TRY(follow(t, t->subject->key, what, NULL, NULL, err), out);
     for (size_t s = 0; s < count; s++) {
         COPSE__TRY(ready(t, r, s, err), out);
@@ -268,9 +272,22 @@ static void tell_wrong(session *t, const candidate *what, const copse_error *why
 }
 
 /* What a candidate may fail with without the device being lost. */
-static bool is_own_fault(copse_status status) {
+static bool is_own_fault(const session *t, copse_status status, const copse_error *why) {
     return status == COPSE_KERNEL || status == COPSE_UNSUPPORTED ||
-           status == COPSE_DEVICE_MEMORY;
+           status == COPSE_DEVICE_MEMORY ||
+           (status == COPSE_DEVICE && t->backend->is_launch_fault &&
+            t->backend->is_launch_fault(why));
+}
+
+/* So slow in its first launch that turns would only cost time. */
+static bool is_hopeless(const session *t, const runner *champion,
+                        const runner *challenger) {
+    double own = 0, others = 0;
+    for (size_t s = 0; s < t->subject->spec_count; s++) {
+        own += challenger->us[s];
+        others += champion->us[s];
+    }
+    return own > 4 * others;
 }
 
 /* ---- One subject ------------------------------------------------------------------------ */
@@ -319,7 +336,8 @@ static copse_status challenge(session *t, runner *champion, const candidate *wha
     copse_status status = engage(t, &challenger, what, &fits, &why);
     if (status == COPSE_OK && fits) {
         t->ran++;
-        status = contest(t, champion, &challenger, &wins, &ratio, &why);
+        if (!is_hopeless(t, champion, &challenger))
+            status = contest(t, champion, &challenger, &wins, &ratio, &why);
     }
     if (status == COPSE_OK && wins)
         status = verify(t, what, &why);
@@ -332,11 +350,8 @@ static copse_status challenge(session *t, runner *champion, const candidate *wha
         *won = true;
         return COPSE_OK;
     }
-    if (status == COPSE_OK || status == COPSE_KERNEL)
-        retire(t, &challenger);
-    else if (challenger.runs)
-        retire(t, &challenger);
-    if (status == COPSE_OK || is_own_fault(status))
+    retire(t, &challenger);
+    if (status == COPSE_OK || is_own_fault(t, status, &why))
         return COPSE_OK;
     if (err)
         *err = why;
@@ -380,6 +395,14 @@ out:
     return status;
 }
 
+/* The device follows again what it did before; an earlier error stays. */
+static copse_status follow_known(session *t, copse_status status, copse_error *err) {
+    const copse__tune_options *o = t->options;
+    copse_status back = t->backend->tune(t->device, o->known, o->known_count,
+                                         status == COPSE_OK ? err : NULL);
+    return status == COPSE_OK ? back : status;
+}
+
 copse_status copse__tune_run(copse__tune_result *results, size_t *count,
                              copse__pool *pool, copse__device *device,
                              const copse__tune_list *list,
@@ -418,11 +441,7 @@ copse_status copse__tune_run(copse__tune_result *results, size_t *count,
         *count += decided;
     }
 out:
-    if (status == COPSE_OK || is_own_fault(status)) {
-        copse_status back =
-            t.backend->tune(device, options->known, options->known_count, err);
-        status = status == COPSE_OK ? back : status;
-    }
+    status = follow_known(&t, status, err);
     free(t.tried);
     free(t.found);
     free(t.right);

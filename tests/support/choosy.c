@@ -22,12 +22,17 @@ static const char *const *offered;
 static copse__tuned *table;
 static bool *used;
 static size_t table_count;
-static atomic_size_t wrong_runs;
+static atomic_size_t wrong_runs, launches_run;
 static const copse__backend *real;
 
 void choosy_offer(const char *const *parameters) {
     offered = parameters;
     atomic_store(&wrong_runs, 0);
+    atomic_store(&launches_run, 0);
+}
+
+size_t choosy_runs(void) {
+    return atomic_load(&launches_run);
 }
 
 size_t choosy_wrong_runs(void) {
@@ -85,6 +90,12 @@ static copse_status choosy_tune(copse__device *device, const copse__tuned *entri
 static bool choosy_tuned_used(const copse__device *device, size_t entry) {
     (void)device;
     return entry < table_count && used[entry];
+}
+
+#define TOO_MUCH 4711
+
+static bool choosy_is_launch_fault(const copse_error *err) {
+    return err->native == TOO_MUCH;
 }
 
 static void choosy_candidates(copse__device *device, const copse__graph *graph,
@@ -175,6 +186,11 @@ static copse_status choosy_run(copse__device *device, copse__launch *const *laun
     copse_status status = COPSE_OK;
     for (size_t i = 0; i < count && status == COPSE_OK; i++) {
         choosy_launch *l = (choosy_launch *)(void *)launches[i];
+        atomic_fetch_add(&launches_run, 1);
+        if (l->wrong == 6)
+            return copse__fail(err, COPSE_DEVICE, TOO_MUCH, "choosy", "too much");
+        if (l->wrong == 7)
+            return copse__fail(err, COPSE_DEVICE, 1, "choosy", "nobody knows why");
         nanosleep(&(struct timespec){.tv_nsec = (long)l->us * 1000}, NULL);
         status = real->run(device, &l->real, 1, extents, err);
         if (status == COPSE_OK && l->wrong)
@@ -236,6 +252,8 @@ const copse__backend choosy_backend = {
     .launch_parameters = choosy_launch_parameters,
     .tune = choosy_tune,
     .tuned_used = choosy_tuned_used,
+    .tuned_found = choosy_tuned_used,
+    .is_launch_fault = choosy_is_launch_fault,
     .candidates = choosy_candidates,
     .tuning_id = choosy_tuning_id,
     .run = choosy_run,

@@ -9,7 +9,8 @@
  *   us=N      it sleeps so long before it runs
  *   wrong=1   one number of its result is 1000
  *   wrong=2   one is a NaN      wrong=3   only where the batch is not full
- *   wrong=4   it cannot be built      wrong=5   it writes behind its output */
+ *   wrong=4   it cannot be built      wrong=5   it writes behind its output
+ *   wrong=6   its launch asks for more than there is      wrong=7   the device fails */
 extern const copse__backend choosy_backend;
 
 #define CHOOSY_OWN_US 900
@@ -18,5 +19,7 @@ extern const copse__backend choosy_backend;
 void choosy_offer(const char *const *parameters);
 /* Launches of wrong candidates that ran so far. */
 size_t choosy_wrong_runs(void);
+/* All launches so far, of the device's own way as well. */
+size_t choosy_runs(void);
 
 #endif

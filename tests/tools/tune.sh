@@ -37,6 +37,12 @@ grep -q -- --budget "$work/out" || fail "no --budget in the help"
 expect 2 "$copse" tune --budget soon
 expect 2 "$copse" tune --set train.epochs=1
 expect 2 "$copse" tune "$work/none.yaml"
+echo "Dear diary," >"$work/diary"
+expect 5 "$copse" tune --devices host --output "$work/diary"
+says "diary: line 1"
+[ "$(cat "$work/diary")" = "Dear diary," ] || fail "a file that is none of ours was written over"
+expect 5 "$copse" tune --devices host --output "$work/none/tuned.json"
+says "cannot write there"
 expect 0 "$copse" tune --devices host
 says "has nothing to choose"
 
@@ -48,11 +54,11 @@ device=$("$copse" devices | sed -n 's/^\([0-9]*:[0-9]*\)\*\{0,1\} .*/\1/p' | hea
 digits=examples/digits.yaml
 
 # Results are kept where they were asked for, and named by a run that follows them.
-expect 0 "$copse" tune $digits --devices "$device" --budget 4s --json --output "$work/tuned.json"
+expect 0 "$copse" tune $digits --devices "$device" --budget 15s --json --output "$work/tuned.json"
 grep -q '^{"tune":"' "$work/out" || fail "no result of a network's node"
 python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert d["schema"] == "copse-tune/1" and d["devices"][0]["results"]' "$work/tuned.json" 2>/dev/null ||
     ! command -v python3 >/dev/null || fail "tuned.json is no JSON"
-expect 0 "$copse" tune $digits --devices "$device" --budget 4s --quiet
+expect 0 "$copse" tune $digits --devices "$device" --budget 8s --quiet
 ls "$COPSE_CACHE"/tune-*.json >/dev/null || fail "nothing was kept in the cache"
 train() {
     "$copse" train $digits --devices "$device" --set train.epochs=2 --set devices.shards=equal "$@"
@@ -82,6 +88,27 @@ cp "$work/tuned.json" "$work/choice.json"
 expect 0 train --out "$work/c" --resume --verbose --set "devices.tune=$work/choice.json"
 says "dense: rows (plan.json)"
 [ "$(hash_of "$work/b")" = "$(hash_of "$work/c")" ] || fail "a resumed run has other bits"
+
+# An entry of a node's own that cannot be followed keeps the one for the operation away, in a resumed run as well.
+key=$(sed -n 's/.*"key": "\(dense [^"]*\)".*/\1/p' "$work/tuned.json" | head -1)
+[ -n "$key" ] || fail "no product among the results"
+choose
+sed "s|^{\"key\": \"dense\"|{\"key\": \"$key\", \"provider\": \"nonesuch\", \"parameters\": \"\"},\n&|" \
+    "$work/choice.json" >"$work/refused.json"
+expect 0 train --out "$work/h" --set "devices.tune=$work/refused.json"
+says "nonesuch"
+expect 0 train --out "$work/i" --set "devices.tune=$work/refused.json" --set train.epochs=1
+expect 0 train --out "$work/i" --resume --set "devices.tune=$work/refused.json"
+grep -q nonesuch "$work/i/plan.json" || fail "plan.json does not say what could not be followed"
+[ "$(hash_of "$work/h")" = "$(hash_of "$work/i")" ] || fail "a resumed run has other bits"
+! grep -q "other kernels" "$work/err" || fail "a resumed run says that it has other kernels"
+
+# Kernels that are not the recorded ones are told of.
+expect 0 train --out "$work/j" --set devices.tune=off --set train.epochs=1
+sed 's/"op": "dense", "provider": "[a-z_]*"/"op": "dense", "provider": "bygone"/' "$work/j/plan.json" >"$work/plan"
+cp "$work/plan" "$work/j/plan.json"
+expect 0 train --out "$work/j" --resume --set devices.tune=off
+says "it ran with other kernels"
 
 # The user's own damaged file costs a line, a named one the run.
 for file in "$COPSE_CACHE"/tune-*.json; do

@@ -107,7 +107,15 @@ START_TEST(test_match_asks_for_all_that_is_named) {
                                .vector = 8};
     ck_assert_ptr_eq(copse__tune_match(&file, &self, true), &all[0]);
     ck_assert_ptr_eq(copse__tune_match(&file, &self, false), &all[0]);
+    copse__tune_device grown[] = {{.platform = "P", .build = "old"},
+                                  {.platform = "P", .build = "newer"},
+                                  {.platform = "P", .build = "b"},
+                                  {.platform = "P", .build = "newest"}};
+    const copse__tune_file results = {.devices = grown, .device_count = 4};
+    ck_assert_ptr_eq(copse__tune_match(&results, &self, false), &grown[2]);
     self.build = "another";
+    ck_assert_ptr_eq(copse__tune_match(&results, &self, false), &grown[3]);
+    ck_assert_ptr_null(copse__tune_match(&results, &self, true));
     ck_assert_ptr_null(copse__tune_match(&file, &self, true));
     self.sources = "others";
     ck_assert_ptr_eq(copse__tune_match(&file, &self, false), &all[1]);
@@ -147,8 +155,8 @@ START_TEST(test_keep_merges_and_known_finds_it) {
     const copse__tune_result first[] = {{{"dense", "choosy", "us=1"}, 1, 2},
                                         {{"conv2d", "choosy", "us=2"}, 1, 2}};
     const copse__tune_result second = {{"dense", "choosy", "us=3"}, 1, 2};
-    ASSERT_OK(copse__tune_keep(device, folder, first, 2, &error));
-    ASSERT_OK(copse__tune_keep(device, folder, &second, 1, &error));
+    ASSERT_OK(copse__tune_keep(device, folder, first, 2, true, &error));
+    ASSERT_OK(copse__tune_keep(device, folder, &second, 1, true, &error));
     ASSERT_OK(copse__tune_known_open(&known, device, "auto", folder, &error));
     ck_assert_uint_eq(known.count, 2);
     const copse__tuned *found =
@@ -173,7 +181,7 @@ START_TEST(test_known_damaged_file_is_told_of) {
     copse__tune_known known;
     copse_error error = {0};
     const copse__tune_result result = {{"dense", "choosy", "us=1"}, 1, 2};
-    ASSERT_OK(copse__tune_keep(device, folder, &result, 1, &error));
+    ASSERT_OK(copse__tune_keep(device, folder, &result, 1, true, &error));
     ASSERT_OK(copse__tune_known_open(&known, device, "auto", folder, &error));
     snprintf(path, sizeof path, "%s", known.path);
     copse__tune_known_close(&known);
@@ -193,6 +201,79 @@ START_TEST(test_known_damaged_file_is_told_of) {
                                         folder, &error));
     copse__device_close(device);
     remove_folder(folder);
+}
+END_TEST
+
+/* A named file that holds something else stays as it is; nor is a folder that is not there found out late. */
+START_TEST(test_keep_in_leaves_other_files_alone) {
+    const char *folder = make_folder();
+    char path[512];
+    copse__device *device = open_device();
+    copse_error error = {0};
+    const copse__tune_result result = {{"dense", "choosy", "us=1"}, 1, 2};
+    static const char diary[] = "Dear diary,\n";
+    snprintf(path, sizeof path, "%s", in_folder(folder, "diary.txt"));
+    write_file(path, diary, sizeof diary - 1);
+    ASSERT_FAILS(COPSE_FORMAT, copse__tune_check_target(path, &error));
+    ASSERT_FAILS(COPSE_FORMAT, copse__tune_keep_in(path, device, &result, 1, &error));
+    char back[64] = "";
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_ptr_nonnull(fgets(back, sizeof back, file));
+    fclose(file);
+    ck_assert_str_eq(back, diary);
+    ASSERT_FAILS(COPSE_IO,
+                 copse__tune_check_target(in_folder(folder, "none/tuned.json"), &error));
+    ASSERT_OK(copse__tune_check_target(in_folder(folder, "tuned.json"), &error));
+    copse__device_close(device);
+    remove_folder(folder);
+}
+END_TEST
+
+/* Two processes at first use: who comes second follows what is there. What nobody measured gives way to a result for
+ * the whole operation, which it would hide. */
+START_TEST(test_keep_without_replacing_and_over_what_nobody_measured) {
+    const char *folder = make_folder();
+    copse__device *device = open_device();
+    copse__tune_known known;
+    copse_error error = {0};
+    const copse__tune_result first[] = {{{"dense 1x1", "default", ""}, 0, 0},
+                                        {{"dense 2x2", "choosy", "us=2"}, 1, 2}};
+    const copse__tune_result second[] = {{{"dense 1x1", "choosy", "us=9"}, 1, 2},
+                                         {{"dense 3x3", "choosy", "us=3"}, 1, 2}};
+    const copse__tune_result whole = {{"dense", "choosy", "us=7"}, 1, 2};
+    ASSERT_OK(copse__tune_keep(device, folder, first, 2, false, &error));
+    ASSERT_OK(copse__tune_keep(device, folder, second, 2, false, &error));
+    ASSERT_OK(copse__tune_known_open(&known, device, "auto", folder, &error));
+    ck_assert_uint_eq(known.count, 3);
+    ck_assert_str_eq(copse__tuned_find(known.entries, known.count, "dense 1x1")->provider,
+                     "default");
+    copse__tune_known_close(&known);
+    ASSERT_OK(copse__tune_keep(device, folder, &whole, 1, true, &error));
+    ASSERT_OK(copse__tune_known_open(&known, device, "auto", folder, &error));
+    ck_assert_str_eq(
+        copse__tuned_find(known.entries, known.count, "dense 1x1")->parameters, "us=7");
+    ck_assert_str_eq(
+        copse__tuned_find(known.entries, known.count, "dense 2x2")->parameters, "us=2");
+    copse__tune_known_close(&known);
+    copse__device_close(device);
+    remove_folder(folder);
+}
+END_TEST
+
+START_TEST(test_write_leaves_out_times_that_would_be_zero) {
+    static const char tiny[] =
+        "{\"schema\": \"copse-tune/1\", \"devices\": [{\"platform\": "
+        "\"P\", \"results\": [{\"key\": \"a\", \"provider\": "
+        "\"p\", \"parameters\": \"\", \"us\": 0.0001}]}]}";
+    copse__tune_file file = {0};
+    copse__text text = {0};
+    copse_error error = {0};
+    ASSERT_OK(copse__tune_parse(&file, tiny, sizeof tiny - 1, "f", &error));
+    copse__tune_write(&text, file.devices, file.device_count);
+    ck_assert_ptr_null(strstr(text.data, "\"us\""));
+    copse__text_free(&text);
+    copse__tune_file_free(&file);
 }
 END_TEST
 
@@ -221,7 +302,9 @@ int main(void) {
     ADD_TEST(suite, test_parse_refuses_two_results_for_one_key);
     ADD_TEST(suite, test_match_asks_for_all_that_is_named);
     ADD_TEST(suite, test_keep_merges_and_known_finds_it);
-    ADD_TEST(suite, test_known_damaged_file_is_told_of);
+    ADD_TEST(suite, test_keep_in_leaves_other_files_alone);
+    ADD_TEST(suite, test_keep_without_replacing_and_over_what_nobody_measured);
+    ADD_TEST(suite, test_write_leaves_out_times_that_would_be_zero);
     ADD_TEST(suite, test_known_damaged_file_is_told_of);
     ADD_TEST(suite, test_shipped_results_are_whole);
     return run_suite(suite);

@@ -5,7 +5,8 @@
 #include "backend/bench.h"
 #include "support/check.h"
 #include "support/choosy.h"
-#include "tune/tuner.h"
+#include "support/files.h"
+#include "tune/first_use.h"
 
 /* The tuner over a device whose candidates are as fast and as wrong as they are told to be: the host's, or where
  * COPSE_TEST_DEVICE names one, an OpenCL device's. */
@@ -153,6 +154,95 @@ START_TEST(test_tune_refuses_wrong_numbers_of_a_large_product) {
 }
 END_TEST
 
+/* A candidate that asks for more than the device has is not chosen, and nothing else happens. */
+START_TEST(test_tune_goes_on_behind_a_launch_that_fails) {
+    static const char *const offers[] = {"us=10 wrong=6", "us=100", NULL};
+    copse__tune_result result = {0};
+    copse__pool pool = {0};
+    ck_assert_uint_eq(tune(offers, &result, &pool, NULL), 1);
+    ck_assert_str_eq(result.tuned.parameters, "us=100");
+    copse__pool_free(&pool);
+}
+END_TEST
+
+/* One launch says enough of a candidate that takes 20 ms where the other way takes one. */
+START_TEST(test_tune_gives_a_slow_candidate_no_turns) {
+    static const char *const offers[] = {"us=20000", NULL};
+    copse__tune_result result = {0};
+    copse__pool pool = {0};
+    size_t own;
+    ck_assert_uint_eq(tune((const char *const[]){NULL}, &result, &pool, NULL), 1);
+    own = choosy_runs();
+    ck_assert_uint_eq(tune(offers, &result, &pool, NULL), 1);
+    ck_assert_str_eq(result.tuned.provider, "own");
+    ck_assert_uint_le(choosy_runs(), own + 2);
+    copse__pool_free(&pool);
+}
+END_TEST
+
+static void list_products(copse__tune_list *list, size_t count) {
+    copse_error error = {0};
+    for (size_t i = 0; i < count; i++) {
+        copse__node_spec spec;
+        char key[64];
+        ck_assert(copse__bench_gemm_spec(&spec, "nn", 12 + i, 9, 16));
+        snprintf(key, sizeof key, "dense %zux16 16x9 - > %zux9", 12 + i, 12 + i);
+        ASSERT_OK(copse__tune_list_spec(list, key, &spec, 1, &error));
+    }
+}
+
+/* What a first run leaves is all that a second one follows, however little time there was: nothing is measured again.
+ * Of those candidates one is always faster, so that each node decided later would be another choice. */
+static void use_twice(double seconds, const char *const *offers, bool faster) {
+    const char *folder = make_folder();
+    copse__tune_list list = {0};
+    copse__tune_known first, second;
+    copse_error error = {0};
+    list_products(&list, 6);
+    choosy_offer(offers);
+    ASSERT_OK(copse__tune_known_open(&first, device, "auto", folder, &error));
+    ASSERT_OK(copse__tune_first_use(&first, device, &list, folder, seconds, &error));
+    for (size_t i = 0; i < list.count; i++)
+        ck_assert_ptr_nonnull(
+            copse__tuned_find(first.entries, first.count, list.subjects[i].key));
+    if (faster)
+        ck_assert_str_eq(
+            copse__tuned_find(first.entries, first.count, list.subjects[0].key)->provider,
+            "choosy");
+    choosy_offer(offers);
+    ASSERT_OK(copse__tune_known_open(&second, device, "auto", folder, &error));
+    ASSERT_OK(copse__tune_first_use(&second, device, &list, folder, 20, &error));
+    ck_assert_uint_eq(choosy_runs(), 0);
+    ck_assert_uint_eq(second.count, first.count);
+    for (size_t i = 0; i < first.count; i++) {
+        ck_assert_str_eq(first.entries[i].key, second.entries[i].key);
+        ck_assert_str_eq(first.entries[i].provider, second.entries[i].provider);
+        ck_assert_str_eq(first.entries[i].parameters, second.entries[i].parameters);
+    }
+    copse__tune_known_close(&first);
+    copse__tune_known_close(&second);
+    copse__tune_list_free(&list);
+    remove_folder(folder);
+}
+
+START_TEST(test_first_use_is_the_only_one) {
+    static const char *const offers[] = {"us=10", NULL}, *const slow[] = {"us=1500",
+                                                                          NULL};
+    use_twice(1e-6, offers, false);
+    use_twice(0.05, offers, false);
+    use_twice(20, offers, true);
+    use_twice(20, slow, false);
+}
+END_TEST
+
+/* Timing that fails is no reason for a run not to begin. */
+START_TEST(test_first_use_outlives_a_failure) {
+    static const char *const offers[] = {"us=10 wrong=7", NULL};
+    use_twice(20, offers, false);
+    ck_assert_msg(strstr(log_text, "nobody knows why") != NULL, "%s", log_text);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("tuner");
     TCase *cases = tcase_create("device");
@@ -162,6 +252,10 @@ int main(void) {
     tcase_add_test(cases, test_tune_keeps_what_nobody_beats_clearly);
     tcase_add_test(cases, test_tune_refuses_wrong_numbers);
     tcase_add_test(cases, test_tune_stopped_decides_nothing);
+    tcase_add_test(cases, test_tune_goes_on_behind_a_launch_that_fails);
+    tcase_add_test(cases, test_tune_gives_a_slow_candidate_no_turns);
+    tcase_add_test(cases, test_first_use_is_the_only_one);
+    tcase_add_test(cases, test_first_use_outlives_a_failure);
     tcase_add_test(cases, test_tune_refuses_wrong_numbers_of_a_large_product);
     suite_add_tcase(suite, cases);
     return run_suite(suite);

@@ -164,7 +164,7 @@ static copse_status keep(const request *wanted, copse__device *device,
                              "there is no cache folder to keep results in; set "
                              "COPSE_CACHE or name a file with --output");
     if (status == COPSE_OK)
-        status = copse__tune_keep(device, cache, results, count, err);
+        status = copse__tune_keep(device, cache, results, count, true, err);
     free(cache);
     return status;
 }
@@ -189,6 +189,12 @@ static copse_status tune_device(const request *wanted, copse__device *device,
     if (status == COPSE_OK && wanted->clblast) {
         how.seconds = wanted->seconds / 2;
         status = copse__tune_clblast(results, &first, &pool, device, &how, err);
+        if (status != COPSE_OK && status != COPSE_NOMEM && err) {
+            fprintf(stderr, "copse: %s: CLBlast's parameters are left as they are: %s\n",
+                    r.label, err->text);
+            how.clblast = false;
+            status = COPSE_OK;
+        }
         if (status == COPSE_OK)
             status = copse__calloc(&own, first, sizeof *own, err);
         for (size_t i = 0; i < first && status == COPSE_OK; i++)
@@ -198,8 +204,10 @@ static copse_status tune_device(const request *wanted, copse__device *device,
     }
     if (status == COPSE_OK)
         status = copse__tune_run(results + first, &count, &pool, device, list, &how, err);
-    if (status == COPSE_OK)
-        status = keep(wanted, device, results, first + count, err);
+    /* Also what was measured before something failed. */
+    copse_status kept =
+        keep(wanted, device, results, first + count, status == COPSE_OK ? err : NULL);
+    status = status == COPSE_OK ? kept : status;
     if (status == COPSE_OK && !wanted->quiet && count < list->count)
         fprintf(stderr, "copse: %s: %zu of %zu were not timed%s\n", r.label,
                 list->count - count, list->count,
@@ -249,27 +257,30 @@ static int without_config(const request *wanted) {
         return copse_report(&error);
     int code = 0;
     catch_stop();
-    for (size_t i = 0; i < devices.count && code == 0 && !stopped; i++)
+    for (size_t i = 0; i < devices.count && !stopped; i++)
         if (tune_typical(wanted, &devices.choices[i], &error) != COPSE_OK)
             code = copse_report(&error);
     copse_devices_close(&devices);
     return code;
 }
 
-static copse_status tune_network(const request *wanted, copse_session *s,
-                                 copse_error *err) {
-    copse_status status = COPSE_OK;
-    for (size_t r = 0; r < s->devices.count && status == COPSE_OK && !stopped; r++) {
+/* A device that fails does not keep the others from being tuned. The exit code. */
+static int tune_network(const request *wanted, copse_session *s) {
+    int code = 0;
+    for (size_t r = 0; r < s->devices.count && !stopped; r++) {
         copse__tune_list list = {0};
+        copse_error error = {0};
         copse__device *device = copse__trainer_device(s->trainer, r);
         if (!can_tune(device))
             continue;
-        status = copse__trainer_list_nodes(s->trainer, r, &list, err);
+        copse_status status = copse__trainer_list_nodes(s->trainer, r, &list, &error);
         if (status == COPSE_OK)
-            status = tune_device(wanted, device, &list, err);
+            status = tune_device(wanted, device, &list, &error);
+        if (status != COPSE_OK)
+            code = copse_report(&error);
         copse__tune_list_free(&list);
     }
-    return status;
+    return code;
 }
 
 static int with_config(request *wanted) {
@@ -289,13 +300,14 @@ static int with_config(request *wanted) {
     opening.overrides = wanted->overrides;
     if (status == COPSE_OK)
         status = copse_session_open(&session, &opening, &error);
+    int code = 0;
     if (status == COPSE_OK) {
         catch_stop();
-        status = tune_network(wanted, &session, &error);
+        code = tune_network(wanted, &session);
         copse_session_close(&session);
     }
     free(opening.config_path);
-    return status == COPSE_OK ? 0 : copse_report(&error);
+    return status == COPSE_OK ? code : copse_report(&error);
 }
 
 static bool take(request *o, int id, const char *value) {
@@ -353,8 +365,11 @@ int copse_cmd_tune(int argc, char **argv) {
         tool_complain(&command, "--set changes a configuration, and none is named");
         id = TOOL_USAGE;
     }
+    copse_error error = {0};
     if (id != TOOL_END)
         code = id == TOOL_DONE ? 0 : 2;
+    else if (wanted.output && copse__tune_check_target(wanted.output, &error) != COPSE_OK)
+        code = copse_report(&error);
     else if (wanted.config)
         code = with_config(&wanted);
     else

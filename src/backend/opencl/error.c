@@ -70,3 +70,11 @@ copse_status copse__cl_fail(copse_error *err, const copse__device *device, cl_in
                        "the driver failed in %s: %s (%d)", what,
                        copse__cl_code_name(code), code);
 }
+
+bool copse__cl_is_launch_fault(const copse_error *err) {
+    return err->status == COPSE_DEVICE && (err->native == CL_OUT_OF_RESOURCES ||
+                                           err->native == CL_INVALID_WORK_GROUP_SIZE ||
+                                           err->native == CL_INVALID_WORK_ITEM_SIZE ||
+                                           err->native == CL_INVALID_GLOBAL_WORK_SIZE ||
+                                           err->native == CL_INVALID_KERNEL_ARGS);
+}

@@ -89,6 +89,8 @@ struct copse__fence {
 
 /* "CL_OUT_OF_RESOURCES"; "unknown error" for a code that is none. Static. */
 const char *copse__cl_code_name(cl_int code);
+/* copse__backend.is_launch_fault */
+bool copse__cl_is_launch_fault(const copse_error *err);
 
 /* Fails with what the code means: COPSE_DEVICE_MEMORY for an allocation, else
  * COPSE_DEVICE. what: the call that failed, "clFinish". */

@@ -53,6 +53,8 @@ static const copse__cl_provider *find_tuned(const copse__tuned **entry,
                                             const copse__node *node) {
     const char *reason = "no provider of that name";
     *entry = copse__cl_tuned(device, graph, node);
+    if (*entry)
+        copse__cl_tuned_find(device, *entry);
     if (*entry && strcmp((*entry)->provider, COPSE__TUNED_DEFAULT) == 0)
         *entry = NULL;
     if (!*entry)

@@ -9,7 +9,7 @@
 #include "base/hash.h"
 
 struct copse__cl_tuned_flags {
-    atomic_bool used, refused;
+    atomic_bool found, used, refused;
 };
 
 const copse__tuned *copse__cl_tuned(const copse__device *device,
@@ -43,6 +43,16 @@ void copse__cl_tuned_follow(const copse__device *device, const copse__tuned *ent
 
 bool copse__cl_tuned_used(const copse__device *device, size_t entry) {
     return entry < device->tuned_count && atomic_load(&device->tuned_flags[entry].used);
+}
+
+void copse__cl_tuned_find(const copse__device *device, const copse__tuned *entry) {
+    atomic_store(&device->tuned_flags[entry - device->tuned].found, true);
+}
+
+bool copse__cl_tuned_found(const copse__device *device, size_t entry) {
+    return entry < device->tuned_count &&
+           (atomic_load(&device->tuned_flags[entry].found) ||
+            atomic_load(&device->tuned_flags[entry].used));
 }
 
 void copse__cl_tuned_free(copse__device *device) {

@@ -22,7 +22,10 @@ void copse__cl_tuned_follow(const copse__device *device, const copse__tuned *ent
 
 copse_status copse__cl_tune(copse__device *device, const copse__tuned *entries,
                             size_t count, copse_error *err);
+/* A node has this entry, whether it can follow it or not. */
+void copse__cl_tuned_find(const copse__device *device, const copse__tuned *entry);
 bool copse__cl_tuned_used(const copse__device *device, size_t entry);
+bool copse__cl_tuned_found(const copse__device *device, size_t entry);
 void copse__cl_tuned_free(copse__device *device);
 void copse__cl_candidates(copse__device *device, const copse__graph *graph,
                           const copse__node *node, copse__effort effort,
