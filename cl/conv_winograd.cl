@@ -44,16 +44,12 @@ INLINE tile tile_at(tiling t, int index) {
     return at;
 }
 
-/* Pixels of a slab a power of two apart would share few cache sets. As in conv_winograd.c. */
-INLINE int pitch_of(int channels) {
-    return channels % 32 ? channels : channels + 16;
-}
-
 /* points[point][tile][pitch] of `tiles` tiles from tile0 on, of channels [c0, c0 + channels) of the source. */
 INLINE void fill_points(__local float *restrict points,
                         __global const float *restrict source, copse_conv_shape g,
-                        tiling all, int tile0, int tiles, int c0, int channels) {
-    int pitch = pitch_of(channels), line = g.source_w * g.source_c;
+                        tiling all, int tile0, int tiles, int c0, int channels,
+                        int pitch) {
+    int line = g.source_w * g.source_c;
     for (int t = 0; t < tiles; t++) {
         tile at = tile_at(all, tile0 + t);
         int y = at.row - all.top, x = at.column - all.left;
@@ -118,14 +114,14 @@ __kernel ONE_ITEM void conv_winograd_f32(copse_conv_shape g,
     __local float points[COPSE_SLAB] __attribute__((aligned(64)));
     __local float sums[COPSE_PANELS] __attribute__((aligned(64)));
     tiling all = tiling_of(g);
-    int pitch = pitch_of(g.source_c), panels = (g.target_c + NR - 1) / NR;
+    int pitch = COPSE_CONV_PITCH(g.source_c), panels = (g.target_c + NR - 1) / NR;
     int panel0 = (int)get_group_id(2) * g.group_panels;
     int panel1 = min(panels, panel0 + g.group_panels);
     int tile0 = (int)get_group_id(0) * g.group_blocks * g.block_columns;
     int end = min(all.all, tile0 + g.group_blocks * g.block_columns);
     for (; tile0 < end; tile0 += g.block_columns) {
         int tiles = min(g.block_columns, end - tile0);
-        fill_points(points, source, g, all, tile0, tiles, 0, g.source_c);
+        fill_points(points, source, g, all, tile0, tiles, 0, g.source_c, pitch);
         for (int p = panel0; p < panel1; p++) {
             __global const float *bp = packed + (ulong)p * POINTS * g.source_c * NR;
             for (int point = 0; point < POINTS; point++, bp += g.source_c * NR)
@@ -195,14 +191,15 @@ conv_winograd_grad_filter_f32(copse_conv_shape g, __global const float *restrict
     tiling all = tiling_of(g);
     int c0 = (int)get_group_id(1) * g.channels,
         channels = min(g.channels, g.source_c - c0);
-    int f0 = (int)get_group_id(2) * g.group_panels * NR, pitch = pitch_of(channels);
+    int f0 = (int)get_group_id(2) * g.group_panels * NR;
+    int pitch = COPSE_CONV_PITCH(g.channels);
     int f1 = min(g.target_c, f0 + g.group_panels * NR), first = 1;
     int tile0 = (int)get_group_id(0) * g.group_blocks * g.block_columns;
     int end = min(all.all, tile0 + g.group_blocks * g.block_columns);
     part += ((ulong)get_group_id(0) * POINTS * g.source_c + c0) * g.target_c;
     do {
         int tiles = max(0, min(g.block_columns, end - tile0));
-        fill_points(points, source, g, all, tile0, tiles, c0, channels);
+        fill_points(points, source, g, all, tile0, tiles, c0, channels, pitch);
         for (int f = f0; f < f1; f += NR) {
             fill_panels(panels, dy, g, all, tile0, tiles, f);
             for (int point = 0; point < POINTS; point++) {

@@ -155,6 +155,10 @@ static const shape conv_shapes[] = {
     {9, 8, 7, 7, 16, 7, 7, 33, {1, 1, 1, 1, 1, 1, 0, 0}},     /* many images a block */
     {2, 2, 30, 21, 12, 15, 11, 16, {7, 7, 2, 2, 1, 1, 2, 3}},
     {5, 4, 16, 15, 7, 16, 15, 96, {5, 3, 1, 1, 1, 2, 2, 2}},
+    /* The last piece of channels alone is a multiple of 32: its pixels lie as far apart as those of the others. */
+    {1, 1, 14, 14, 640, 7, 7, 16, {3, 3, 2, 2, 1, 1, 0, 0}},
+    {1, 1, 28, 28, 640, 14, 14, 16, {3, 3, 2, 2, 1, 1, 0, 0}},
+    {3, 2, 6, 6, 832, 6, 6, 16, {3, 3, 1, 1, 1, 1, 1, 1}},
 };
 
 static void conv_passes(copse__device *device, copse__device *host, const shape *s,
@@ -204,6 +208,9 @@ static const shape winograd_shapes[] = {
     {5, 3, 8, 9, 16, 7, 8, 32, {3, 3, 1, 1, 1, 1, 0, 1}},
     {9, 8, 14, 14, 64, 14, 14, 96, {3, 3, 1, 1, 1, 1, 1, 1}},
     {40, 33, 13, 3, 208, 13, 3, 16, {3, 3, 1, 1, 1, 1, 1, 1}},
+    /* 72 channels, then 64, whose pixels lie as far apart as those of the 72; for tiles of 2, and of 4 */
+    {1, 1, 14, 16, 136, 14, 16, 16, {3, 3, 1, 1, 1, 1, 1, 1}},
+    {1, 1, 16, 24, 136, 16, 24, 16, {3, 3, 1, 1, 1, 1, 1, 1}},
     {1, 1, 4, 5, 512, 4, 5, 512, {3, 3, 1, 1, 1, 1, 1, 1}}, /* too deep for tiles of 4 */
 };
 

@@ -83,8 +83,8 @@ static void check_cut(const copse__packed_sizes *s, const copse__conv_cut *cut,
                       copse__conv_pass pass, const copse__conv_size *z) {
     const copse_conv_shape *g = &cut->shape;
     int pitch = g->channels;
-    if (pass == COPSE__CONV_GRAD_FILTER && pitch % 32 == 0)
-        pitch += 16;
+    if (pass == COPSE__CONV_GRAD_FILTER)
+        pitch = COPSE_CONV_PITCH(g->channels);
     int height = g->block_rows + 2, width = g->block_columns + 2;
     ck_assert_int_le(g->block_images * height * width * pitch, (int)s->slab);
     int pixels = g->block_images * g->block_rows * g->block_columns;
@@ -150,6 +150,32 @@ START_TEST(test_conv_cut_of_a_pooled_map_is_even) {
 }
 END_TEST
 
+/* Pieces of channels of which the last alone is a multiple of 32, and others. */
+START_TEST(test_winograd_cut_fits_and_covers) {
+    static const size_t channels[] = {8, 64, 136, 208, 512};
+    for (size_t i = 0; i < sizeof channels / sizeof channels[0]; i++)
+        for (size_t outputs = 2; outputs <= 4; outputs += 2)
+            for (size_t local = 128 << 10; local <= 512 << 10; local *= 2) {
+                copse__packed_sizes s;
+                copse__conv_cut cut;
+                copse__conv_size z = same_3x3(2, 24, channels[i], 64);
+                size_t points = (outputs + 2) * (outputs + 2), tiles = 2;
+                ck_assert(copse__packed_sizes_default(&s, 8, local));
+                ck_assert(copse__winograd_cut_at(&cut, &s, COPSE__CONV_GRAD_FILTER, &z,
+                                                 outputs, 2, 8));
+                size_t block = (size_t)cut.shape.block_columns;
+                size_t pitch = (size_t)COPSE_CONV_PITCH(cut.shape.channels);
+                tiles *= (24 / outputs) * (24 / outputs);
+                ck_assert_uint_le(points * block * pitch, s.slab);
+                ck_assert_uint_le(points * block * s.vw * s.nv, s.panels);
+                ck_assert_uint_ge(cut.parts * block * (size_t)cut.shape.group_blocks,
+                                  tiles);
+                ck_assert_uint_ge(cut.groups[1] * (size_t)cut.shape.channels,
+                                  channels[i]);
+            }
+}
+END_TEST
+
 START_TEST(test_conv_cut_refuses_what_does_not_fit) {
     copse__packed_sizes s = usual();
     copse__conv_cut cut;
@@ -182,6 +208,7 @@ int main(void) {
     ADD_TEST(suite, test_gemm_cut_of_k_is_independent_of_rows);
     ADD_TEST(suite, test_conv_cut_fits_and_covers);
     ADD_TEST(suite, test_conv_cut_of_a_pooled_map_is_even);
+    ADD_TEST(suite, test_winograd_cut_fits_and_covers);
     ADD_TEST(suite, test_conv_cut_refuses_what_does_not_fit);
     ADD_TEST(suite, test_conv_cut_without_images_has_nothing_to_do);
     return run_suite(suite);

@@ -136,8 +136,8 @@ typedef struct grid {
 
 static size_t slab_floats(const copse__conv_size *z, const grid *g, size_t images,
                           size_t rows, size_t columns, size_t channels) {
-    if (g->pitched && channels % 32 == 0)
-        channels += 16;
+    if (g->pitched)
+        channels = COPSE_CONV_PITCH(channels);
     return images * reach(rows, g->step_h, z->kernel_h, z->dilation_h, g->phase_h) *
            reach(columns, g->step_w, z->kernel_w, z->dilation_w, g->phase_w) * channels;
 }
@@ -307,11 +307,6 @@ bool copse__conv_cut_at(copse__conv_cut *out, const copse__packed_sizes *sizes,
     return true;
 }
 
-/* pitch_of of cl/conv_winograd.cl. */
-static size_t winograd_pitch(size_t channels) {
-    return channels % 32 ? channels : channels + 16;
-}
-
 /* Source channels in a slab of the filter's gradient: their rows of the tile share the panel of dy. */
 #define WINOGRAD_CHANNELS 96
 
@@ -339,7 +334,8 @@ bool copse__winograd_cut_at(copse__conv_cut *out, const copse__packed_sizes *siz
     if (filter)
         channels = round_up(ceil_div(source_c, ceil_div(source_c, WINOGRAD_CHANNELS)),
                             sizes->vw);
-    size_t a_tile = points * winograd_pitch(channels), multiple = filter ? 1 : sizes->mr;
+    size_t a_tile = points * COPSE_CONV_PITCH(channels),
+           multiple = filter ? 1 : sizes->mr;
     size_t block = least(sizes->slab, COPSE__WINOGRAD_SLAB) / a_tile;
     if (block < 2 * sizes->mr) /* deep filters are read too often by smaller blocks */
         block = sizes->slab / a_tile;
