@@ -10,8 +10,10 @@
 /* Tiles are kept until they hold whole windows of four pixels. */
 #if COPSE_MR % 4 == 0
 #define FOLD MR
-#else
+#elif COPSE_MR % 2 == 0
 #define FOLD (2 * MR)
+#else
+#define FOLD (4 * MR)
 #endif
 
 /* Rows of the tile with bias and activation, to[MR][NR]. */

@@ -126,31 +126,74 @@ static void collect(const char *provider, const char *parameters, bool general,
         snprintf(s->texts[s->count++], sizeof s->texts[0], "%s", parameters);
 }
 
+/* Whether the packed kernels run on the device at all. */
+static bool has_packed(void) {
+    static const copse__tuned entry = {"dense", "packed", ""};
+    copse_error error = {0};
+    copse__node_spec spec;
+    copse__node_run *run;
+    copse__bench_gemm_spec(&spec, "nn", 256, 256, 256);
+    ASSERT_OK(copse__backend_of(test_device)->tune(test_device, &entry, 1, &error));
+    ASSERT_OK(copse__node_run_new(&run, test_device, &spec, &error));
+    bool has = strcmp(copse__node_run_provider(run), "packed") == 0;
+    copse__node_run_free(run);
+    ASSERT_OK(copse__backend_of(test_device)->tune(test_device, NULL, 0, &error));
+    return has;
+}
+
+/* The self-test of these operations by the packed kernels with these parameters. */
+static void check_packed(const copse__op *which, size_t count, const char *parameters) {
+    copse__tuned entries[COPSE__OP_COUNT];
+    bool ops[COPSE__OP_COUNT] = {false};
+    copse_error error = {0};
+    const copse__selftest_options options = {
+        .level = COPSE__SELFTEST_SMALL, .seed = 5, .ops = ops};
+    for (size_t i = 0; i < count; i++) {
+        ops[which[i]] = true;
+        entries[i] = (copse__tuned){copse__op_name(which[i]), "packed", parameters};
+    }
+    ASSERT_OK(copse__backend_of(test_device)->tune(test_device, entries, count, &error));
+    copse_status status = copse__selftest_run(test_device, &options, NULL, NULL, &error);
+    ck_assert_msg(status == COPSE_OK, "%s: %s", parameters, error.text);
+    for (size_t i = 0; i < count; i++)
+        ck_assert_msg(copse__backend_of(test_device)->tuned_used(test_device, i),
+                      "%s: %s", entries[i].key, parameters);
+    ASSERT_OK(copse__backend_of(test_device)->tune(test_device, NULL, 0, &error));
+}
+
 /* Register tiles and blocks that nobody measured to be fast here must be right as well. */
 START_TEST(test_packed_kernels_of_other_sizes_are_right) {
+    static const copse__op ops[] = {COPSE__OP_DENSE, COPSE__OP_DENSE_GRAD_INPUT,
+                                    COPSE__OP_DENSE_GRAD_WEIGHT};
     copse_error error = {0};
     copse__node_spec spec;
     copse__node_run *run;
     sizes found = {.count = 0};
-    bool ops[COPSE__OP_COUNT] = {[COPSE__OP_DENSE] = true,
-                                 [COPSE__OP_DENSE_GRAD_INPUT] = true,
-                                 [COPSE__OP_DENSE_GRAD_WEIGHT] = true};
-    const copse__selftest_options options = {
-        .level = COPSE__SELFTEST_SMALL, .seed = 5, .ops = ops};
+    bool has = has_packed();
     copse__bench_gemm_spec(&spec, "nn", 256, 256, 256);
     ASSERT_OK(copse__node_run_new(&run, test_device, &spec, &error));
     copse__node_run_candidates(run, COPSE__EFFORT_THOROUGH, collect, &found);
     copse__node_run_free(run);
-    for (size_t i = 0; i < found.count; i++) {
-        const copse__tuned entries[] = {{"dense", "packed", found.texts[i]},
-                                        {"dense_grad_input", "packed", found.texts[i]},
-                                        {"dense_grad_weight", "packed", found.texts[i]}};
-        ASSERT_OK(copse__backend_of(test_device)->tune(test_device, entries, 3, &error));
-        ASSERT_OK(copse__selftest_run(test_device, &options, NULL, NULL, &error));
-        ck_assert_msg(copse__backend_of(test_device)->tuned_used(test_device, 0), "%s",
-                      found.texts[i]);
-    }
+    ck_assert_int_eq(found.count > 0, has);
+    for (size_t i = 0; i < found.count; i++)
+        check_packed(ops, sizeof ops / sizeof ops[0], found.texts[i]);
     printf("%zu other sizes of the packed kernels\n", found.count);
+}
+END_TEST
+
+/* Also where windows of four pixels do not fill whole tiles. */
+START_TEST(test_packed_convolutions_of_other_sizes_are_right) {
+    static const copse__op ops[] = {COPSE__OP_CONV2D,
+                                    COPSE__OP_CONV2D_GRAD_INPUT,
+                                    COPSE__OP_CONV2D_GRAD_FILTER,
+                                    COPSE__OP_CONV2D_MAX_POOL,
+                                    COPSE__OP_CONV2D_MAX_POOL_GRAD_INPUT,
+                                    COPSE__OP_CONV2D_MAX_POOL_GRAD_FILTER};
+    static const char *const others[] = {"mr=5 mc=20", "mr=3 mc=24"};
+    if (!has_packed())
+        return;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        check_packed(ops, sizeof ops / sizeof ops[0], others[i]);
 }
 END_TEST
 
@@ -162,5 +205,6 @@ int main(void) {
     tcase_add_test(cases, test_tune_a_product_and_follow_it);
     tcase_add_test(cases, test_shipped_results_are_right_here);
     tcase_add_test(cases, test_packed_kernels_of_other_sizes_are_right);
+    tcase_add_test(cases, test_packed_convolutions_of_other_sizes_are_right);
     return run_device_suite(suite);
 }
