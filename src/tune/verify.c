@@ -19,12 +19,16 @@ static copse__extents planned_extents(const copse__node_spec *spec) {
     return extents;
 }
 
+/* Where a place is an output, sums must be exact: nearly equal ones would be told apart by their last bits. */
 void copse__tune_case(copse__case *out, const copse__node_spec *spec) {
     *out = (copse__case){.spec = *spec};
     snprintf(out->name, sizeof out->name, "%s", copse__op_name(spec->op));
+    copse__fill steps = {.kind = COPSE__FILL_STEPS, .low = -0.5f, .high = 0.75f};
+    copse__fill numbers =
+        spec->op == COPSE__OP_CONV2D_MAX_POOL ? steps : copse__case_uniform(-1, 1);
     for (size_t i = 0; i < COPSE__MAX_INPUTS; i++)
         out->fill[i] = spec->in[i].dtype == COPSE_F32
-                           ? copse__case_uniform(-1, 1)
+                           ? numbers
                            : (copse__fill){.kind = COPSE__FILL_INDEX};
     for (size_t i = 0; i < COPSE__MAX_OUTPUTS; i++)
         out->measure[i] = spec->out[i].present && spec->out[i].dtype != COPSE_F32

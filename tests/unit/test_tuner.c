@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +109,33 @@ START_TEST(test_tune_refuses_wrong_numbers) {
         ck_assert_msg(strstr(log_text, expected) != NULL, "%s: %s", fast, log_text);
         copse__pool_free(&pool);
     }
+}
+END_TEST
+
+/* Sums of the forward pooled convolution are exact in any order: which of a window's is the largest must not hang on the
+ * last bit. Others see numbers of all kinds. */
+START_TEST(test_tune_case_of_pooled_maps_has_exact_sums) {
+    copse__node_spec spec = {.op = COPSE__OP_CONV2D_MAX_POOL};
+    copse__case made;
+    float values[512];
+    for (size_t i = 0; i < 3; i++)
+        spec.in[i] = (copse__node_operand){
+            .present = true, .dtype = COPSE_F32, .rank = 1, .dim = {{.size = 512}}};
+    copse__tune_case(&made, &spec);
+    for (size_t i = 0; i < 3; i++) {
+        copse__case_fill(values, &made, i, 512, 7);
+        for (size_t j = 0; j < 512; j++) {
+            ck_assert_float_eq(values[j] * 4, rintf(values[j] * 4));
+            ck_assert_float_le(fabsf(values[j]), 1);
+        }
+    }
+    size_t whole = 0;
+    spec.op = COPSE__OP_CONV2D;
+    copse__tune_case(&made, &spec);
+    copse__case_fill(values, &made, 0, 512, 7);
+    for (size_t j = 0; j < 512; j++)
+        whole += values[j] * 4 == rintf(values[j] * 4);
+    ck_assert_uint_lt(whole, 64);
 }
 END_TEST
 
@@ -251,6 +279,7 @@ int main(void) {
     tcase_add_test(cases, test_tune_takes_the_fastest);
     tcase_add_test(cases, test_tune_keeps_what_nobody_beats_clearly);
     tcase_add_test(cases, test_tune_refuses_wrong_numbers);
+    tcase_add_test(cases, test_tune_case_of_pooled_maps_has_exact_sums);
     tcase_add_test(cases, test_tune_stopped_decides_nothing);
     tcase_add_test(cases, test_tune_goes_on_behind_a_launch_that_fails);
     tcase_add_test(cases, test_tune_gives_a_slow_candidate_no_turns);
