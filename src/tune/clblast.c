@@ -174,6 +174,7 @@ typedef struct walk {
     copse__node_run *yardstick;
     uint64_t end_ns;
     size_t tried, wrong;
+    bool overridden; /* the kernel of the moment */
 } walk;
 
 static int compare_doubles(const void *a, const void *b) {
@@ -270,6 +271,7 @@ static copse_status consider(walk *w, const char *parameters, char best[256],
                              double *share, double *us, copse_error *err) {
     double own = 0, own_us = 0;
     copse_error why = {0};
+    w->overridden = true;
     copse_status status = judge(w, parameters, &own, &own_us, &why);
     if (status == COPSE_OK && own < 0.97 * *share) {
         status = verify(w, parameters, &why);
@@ -286,7 +288,10 @@ static copse_status consider(walk *w, const char *parameters, char best[256],
                    why.text);
         return COPSE_OK;
     }
-    if (status == COPSE_UNSUPPORTED || status == COPSE_DEVICE_MEMORY)
+    const copse__backend *backend = copse__backend_of(w->device);
+    if (status == COPSE_UNSUPPORTED || status == COPSE_DEVICE_MEMORY ||
+        (status == COPSE_DEVICE && backend->is_launch_fault &&
+         backend->is_launch_fault(&why)))
         return COPSE_OK;
     if (status != COPSE_OK && err)
         *err = why;
@@ -320,7 +325,7 @@ static copse_status walk_around(walk *w, char best[256], double *share, double *
 
 static copse_status tune_kernel(walk *w, copse__pool *pool, copse__tune_result *out,
                                 bool *found, copse_error *err) {
-    double share = 0, us = 0, default_us = 0;
+    double share = 0, us = 0, default_share = 0;
     char best[256] = "", *parameters = NULL;
     copse__node_spec spec;
     copse_status status;
@@ -328,9 +333,10 @@ static copse_status tune_kernel(walk *w, copse__pool *pool, copse__tune_result *
     copse__bench_gemm_spec(&spec, "nn", w->kernel->m, w->kernel->n, w->kernel->k);
     w->subject = (copse__tune_subject){.key = "dense", .specs = &spec, .spec_count = 1};
     w->tried = w->wrong = 0;
+    w->overridden = false;
     COPSE__TRY(prepare(w, &w->yardstick, "rows", NULL, err), out);
-    COPSE__TRY(judge(w, NULL, &share, &default_us, err), out);
-    us = default_us;
+    COPSE__TRY(judge(w, NULL, &share, &us, err), out);
+    default_share = share;
     for (size_t i = 0; w->kernel->starts[i] && !is_over(w); i++)
         COPSE__TRY(consider(w, w->kernel->starts[i], best, &share, &us, err), out);
     if (best[0])
@@ -340,7 +346,7 @@ static copse_status tune_kernel(walk *w, copse__pool *pool, copse__tune_result *
     COPSE__TRY(copse__pool_strdup(pool, &parameters, best, err), out);
     *out = (copse__tune_result){.tuned = {w->kernel->key, "clblast", parameters},
                                 .us = us,
-                                .default_us = default_us};
+                                .default_us = us * default_share / share};
     w->entries[w->entry_count++] = out->tuned;
     *found = true;
     if (w->options->on_subject)
@@ -357,10 +363,12 @@ out:
 
 copse_status copse__tune_clblast(copse__tune_result *results, size_t *count,
                                  copse__pool *pool, copse__device *device,
-                                 const copse__tune_options *options, copse_error *err) {
+                                 const copse__tune_options *options, bool *spoilt,
+                                 copse_error *err) {
     walk w = {.device = device, .options = options};
     copse_status status = COPSE_OK;
     *count = 0;
+    *spoilt = false;
     for (size_t i = 0; i < COPSE__TUNE_CLBLAST_KERNELS && status == COPSE_OK; i++) {
         bool found;
         double share = options->seconds / COPSE__TUNE_CLBLAST_KERNELS;
@@ -368,6 +376,7 @@ copse_status copse__tune_clblast(copse__tune_result *results, size_t *count,
         w.end_ns = copse__now_ns() + (uint64_t)(share * 1e9);
         status = tune_kernel(&w, pool, &results[*count], &found, err);
         *count += found;
+        *spoilt |= w.overridden && !found;
     }
     if (status == COPSE_OK)
         status = copse__backend_of(device)->tune(device, w.entries, w.entry_count, err);

@@ -12,10 +12,12 @@
 
 enum { COPSE__TUNE_CLBLAST_KERNELS = 2 };
 
-/* results: room for COPSE__TUNE_CLBLAST_KERNELS. Afterwards the device follows nothing but them. */
+/* results: room for COPSE__TUNE_CLBLAST_KERNELS. Afterwards the device follows nothing but them. *spoilt: nothing beat a
+ * kernel's own parameters, and as CLBlast's interface for C tells nobody what they are, one that was tried stays in
+ * this process: its times are not to be believed from then on. */
 COPSE_CHECKED copse_status copse__tune_clblast(copse__tune_result *results, size_t *count,
                                                copse__pool *pool, copse__device *device,
                                                const copse__tune_options *options,
-                                               copse_error *err);
+                                               bool *spoilt, copse_error *err);
 
 #endif

@@ -187,13 +187,20 @@ static copse_status tune_device(const request *wanted, copse__device *device,
     copse_status status = copse__calloc(
         &results, list->count + COPSE__TUNE_CLBLAST_KERNELS, sizeof *results, err);
     if (status == COPSE_OK && wanted->clblast) {
+        bool spoilt;
         how.seconds = wanted->seconds / 2;
-        status = copse__tune_clblast(results, &first, &pool, device, &how, err);
+        status = copse__tune_clblast(results, &first, &pool, device, &how, &spoilt, err);
         if (status != COPSE_OK && status != COPSE_NOMEM && err) {
             fprintf(stderr, "copse: %s: CLBlast's parameters are left as they are: %s\n",
                     r.label, err->text);
             how.clblast = false;
             status = COPSE_OK;
+        } else if (spoilt) {
+            fprintf(stderr,
+                    "copse: %s: CLBlast's own parameters were not beaten, and cannot be "
+                    "set again in this process: it is not timed for single nodes\n",
+                    r.label);
+            how.clblast = false;
         }
         if (status == COPSE_OK)
             status = copse__calloc(&own, first, sizeof *own, err);
