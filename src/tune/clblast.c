@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "backend/bench.h"
+#include "backend/clblast_sizes.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -26,49 +27,6 @@ typedef struct kernel {
     const char *starts[6]; /* settings that suit some kind of device; NULL-terminated */
     bool (*can_be)(const size_t *values);
 } kernel;
-
-/* Positions in the tables below. */
-enum {
-    GEMMK,
-    KREG,
-    KWG,
-    KWI,
-    MDIMA,
-    MDIMC,
-    MWG,
-    NDIMB,
-    NDIMC,
-    NWG,
-    SA,
-    SB,
-    STRM,
-    STRN,
-    VWM,
-    VWN
-};
-enum { KWID, MDIMAD, MDIMCD, NDIMBD, NDIMCD, PADA, PADB, VWMD, VWND, WGD };
-
-/* What CLBlast's kernels need of their parameters (its documentation of tuning). */
-static bool can_be_xgemm(const size_t *v) {
-    if (v[KWG] % v[KWI] || v[MWG] % (v[MDIMC] * v[VWM]) || v[NWG] % (v[NDIMC] * v[VWN]) ||
-        v[MWG] % (v[MDIMA] * v[VWM]) || v[NWG] % (v[NDIMB] * v[VWN]))
-        return false;
-    size_t items = v[MDIMC] * v[NDIMC];
-    if (items % v[MDIMA] || items % v[NDIMB] || items > 1024)
-        return false;
-    return v[KWG] % (items / v[MDIMA]) == 0 && v[KWG] % (items / v[NDIMB]) == 0 &&
-           4 * v[KWG] * (v[SA] * v[MWG] + v[SB] * v[NWG]) <= 32768;
-}
-
-static bool can_be_direct(const size_t *v) {
-    size_t items = v[MDIMCD] * v[NDIMCD];
-    if (v[WGD] % v[KWID] || v[WGD] % (v[MDIMCD] * v[VWMD]) ||
-        v[WGD] % (v[NDIMCD] * v[VWND]) || v[WGD] % (v[MDIMAD] * v[VWMD]) ||
-        v[WGD] % (v[NDIMBD] * v[VWND]) || items % v[MDIMAD] || items % v[NDIMBD])
-        return false;
-    return v[WGD] % (items / v[MDIMAD]) == 0 && v[WGD] % (items / v[NDIMBD]) == 0 &&
-           items <= 1024;
-}
 
 static const kernel kernels[COPSE__TUNE_CLBLAST_KERNELS] = {
     {"clblast Xgemm",
@@ -104,7 +62,7 @@ static const kernel kernels[COPSE__TUNE_CLBLAST_KERNELS] = {
       "SB=0 "
       "STRM=0 STRN=0 VWM=8 VWN=4",
       NULL},
-     can_be_xgemm},
+     copse__clblast_xgemm_can_be},
     {"clblast XgemmDirect",
      96,
      96,
@@ -123,7 +81,7 @@ static const kernel kernels[COPSE__TUNE_CLBLAST_KERNELS] = {
       "KWID=2 MDIMAD=8 MDIMCD=8 NDIMBD=8 NDIMCD=8 PADA=1 PADB=1 VWMD=4 VWND=4 WGD=32",
       "KWID=2 MDIMAD=16 MDIMCD=16 NDIMBD=16 NDIMCD=16 PADA=1 PADB=1 VWMD=2 VWND=2 WGD=32",
       NULL},
-     can_be_direct},
+     copse__clblast_direct_can_be},
 };
 
 static size_t name_count(const kernel *k) {

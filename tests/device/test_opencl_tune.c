@@ -197,6 +197,24 @@ START_TEST(test_packed_convolutions_of_other_sizes_are_right) {
 }
 END_TEST
 
+/* By these CLBlast would divide by zero, or compute wrong products. */
+START_TEST(test_clblast_kernels_that_cannot_be_are_refused) {
+    static const copse__tuned bad[] = {
+        {"clblast Xgemm", "clblast",
+         "GEMMK=0 KREG=1 KWG=32 KWI=2 MDIMA=16 MDIMC=16 MWG=0 NDIMB=16 NDIMC=16 NWG=64 "
+         "SA=1 SB=1 STRM=0 STRN=0 VWM=4 VWN=4"},
+        {"clblast XgemmDirect", "clblast",
+         "KWID=2 MDIMAD=8 MDIMCD=32 NDIMBD=8 NDIMCD=8 PADA=1 PADB=1 VWMD=1 VWND=1 "
+         "WGD=8"}};
+    copse_error error = {0};
+    ASSERT_OK(copse__backend_of(test_device)->tune(test_device, bad, 2, &error));
+    for (size_t i = 0; i < 2; i++)
+        ck_assert_msg(!copse__backend_of(test_device)->tuned_used(test_device, i), "%s",
+                      bad[i].key);
+    ASSERT_OK(copse__backend_of(test_device)->tune(test_device, NULL, 0, &error));
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("tuning on a device");
     TCase *cases = device_case(suite, "tune");
@@ -206,5 +224,6 @@ int main(void) {
     tcase_add_test(cases, test_shipped_results_are_right_here);
     tcase_add_test(cases, test_packed_kernels_of_other_sizes_are_right);
     tcase_add_test(cases, test_packed_convolutions_of_other_sizes_are_right);
+    tcase_add_test(cases, test_clblast_kernels_that_cannot_be_are_refused);
     return run_device_suite(suite);
 }

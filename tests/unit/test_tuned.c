@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "backend/bench.h"
+#include "backend/clblast_sizes.h"
 #include "backend/node_run.h"
 #include "backend/opencl/packed.h"
 #include "backend/tuned.h"
@@ -108,16 +109,66 @@ END_TEST
 
 /* What the kernels would read or write beyond their arrays with is refused, and nothing of it stays. */
 START_TEST(test_packed_sizes_that_cannot_be_are_refused) {
-    static const char *const bad[] = {
-        "mr=0",     "mr=17",    "nv=0",     "nv=5",     "vw=3",      "vw=32",
-        "mc=95",    "mc=0",     "nc=250",   "nc=0",     "kc=0",      "kc=31",
-        "kc=8192",  "slab=0",   "pixels=0", "panels=0", "panels=16", "slab=4000000",
-        "parts=65", "tile_m=7", "tile_n=9", "mr=4 kc=", "unroll=4",  "nc=8192 kc=4096"};
+    static const char *const bad[] = {"mr=0",
+                                      "mr=17",
+                                      "nv=0",
+                                      "nv=5",
+                                      "vw=3",
+                                      "vw=32",
+                                      "mc=95",
+                                      "mc=0",
+                                      "nc=250",
+                                      "nc=0",
+                                      "kc=0",
+                                      "kc=31",
+                                      "kc=8192",
+                                      "slab=0",
+                                      "pixels=0",
+                                      "panels=0",
+                                      "panels=16",
+                                      "slab=4000000",
+                                      "parts=65",
+                                      "tile_m=7",
+                                      "tile_n=9",
+                                      "panels=79",
+                                      "slab=106300 pixels=8192",
+                                      "slab=121000 panels=80",
+                                      "mr=4 kc=",
+                                      "unroll=4",
+                                      "nc=8192 kc=4096"};
     copse__packed_sizes s = usual(), before = usual();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         ck_assert_msg(!copse__packed_sizes_set(&s, bad[i], 512 << 10), "%s", bad[i]);
         ck_assert_mem_eq(&s, &before, sizeof s);
     }
+}
+END_TEST
+
+/* What CLBlast divides by zero with, or computes wrong products. */
+START_TEST(test_clblast_sizes_that_cannot_be_are_refused) {
+    static const size_t good[16] = {0,  1,  32, 2, 16, 16, 64, 16,
+                                    16, 64, 1,  1, 0,  0,  4,  4};
+    static const size_t direct[10] = {2, 8, 8, 8, 8, 1, 1, 1, 1, 8};
+    size_t v[16], d[10];
+    ck_assert(copse__clblast_xgemm_can_be(good));
+    ck_assert(copse__clblast_direct_can_be(direct));
+    for (size_t i = 0; i < 16; i++) {
+        memcpy(v, good, sizeof v);
+        v[i] = i == 0 || (i >= 10 && i <= 13) ? 2 : 0; /* a flag; a size */
+        ck_assert_msg(!copse__clblast_xgemm_can_be(v), "%zu", i);
+        v[i] = SIZE_MAX;
+        ck_assert_msg(!copse__clblast_xgemm_can_be(v), "%zu", i);
+    }
+    for (size_t i = 0; i < 10; i++) {
+        memcpy(d, direct, sizeof d);
+        d[i] = i == 5 || i == 6 ? 2 : 0;
+        ck_assert_msg(!copse__clblast_direct_can_be(d), "%zu", i);
+        d[i] = SIZE_MAX;
+        ck_assert_msg(!copse__clblast_direct_can_be(d), "%zu", i);
+    }
+    memcpy(d, direct, sizeof d);
+    d[2] = 32; /* MDIMCD of a tile of 8 */
+    ck_assert(!copse__clblast_direct_can_be(d));
 }
 END_TEST
 
@@ -171,6 +222,7 @@ int main(void) {
     ADD_TEST(suite, test_parameters_read_strictly);
     ADD_TEST(suite, test_packed_sizes_are_read_back_as_written);
     ADD_TEST(suite, test_packed_sizes_that_cannot_be_are_refused);
+    ADD_TEST(suite, test_clblast_sizes_that_cannot_be_are_refused);
     ADD_TEST(suite, test_packed_neighbours_can_all_be_and_differ);
     ADD_TEST(suite, test_gemm_cut_neighbours_cover_the_product);
     return run_suite(suite);

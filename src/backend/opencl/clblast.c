@@ -4,6 +4,7 @@
 #include <clblast_c.h>
 #include <string.h>
 
+#include "backend/clblast_sizes.h"
 #include "backend/opencl/ops.h"
 
 /* Row-major C = A B is column-major C' = B' A': the operands change places, and what is
@@ -82,14 +83,17 @@ copse_status copse__cl_clblast_ready(copse__device *device, copse_error *err) {
 enum { MOST_PARAMETERS = 16 };
 static const struct {
     const char *kernel, *names[MOST_PARAMETERS + 1];
+    bool (*can_be)(const size_t *values); /* NULL: with any */
 } kernels[] = {
     {"Xgemm",
      {"GEMMK", "KREG", "KWG", "KWI", "MDIMA", "MDIMC", "MWG", "NDIMB", "NDIMC", "NWG",
-      "SA", "SB", "STRM", "STRN", "VWM", "VWN"}},
+      "SA", "SB", "STRM", "STRN", "VWM", "VWN"},
+     copse__clblast_xgemm_can_be},
     {"XgemmDirect",
      {"KWID", "MDIMAD", "MDIMCD", "NDIMBD", "NDIMCD", "PADA", "PADB", "VWMD", "VWND",
-      "WGD"}},
-    {"GemmRoutine", {"XGEMM_MIN_INDIRECT_SIZE"}},
+      "WGD"},
+     copse__clblast_direct_can_be},
+    {"GemmRoutine", {"XGEMM_MIN_INDIRECT_SIZE"}, NULL},
 };
 
 static copse_status read_override(size_t *kernel, size_t *count,
@@ -107,9 +111,13 @@ static copse_status read_override(size_t *kernel, size_t *count,
         copse__parameters_read(parameters, kernels[*kernel].names, values, *count);
     for (size_t i = 0; i < *count; i++)
         whole &= values[i] != SIZE_MAX;
-    return whole ? COPSE_OK
-                 : copse__fail(err, COPSE_INVALID, 0, NULL,
-                               "CLBlast's kernel has other parameters");
+    if (!whole)
+        return copse__fail(err, COPSE_INVALID, 0, NULL,
+                           "CLBlast's kernel has other parameters");
+    if (kernels[*kernel].can_be && !kernels[*kernel].can_be(values))
+        return copse__fail(err, COPSE_INVALID, 0, NULL,
+                           "CLBlast's kernel cannot be built so");
+    return COPSE_OK;
 }
 
 copse_status copse__cl_clblast_override(copse__device *device, const char *kernel,

@@ -7,7 +7,15 @@
 
 /* The packed kernels' sizes as parameters, and what they could be instead. */
 
-/* Whether the kernels can be built so and find room. */
+/* Floats of local memory that a convolution's blocks and tables take at most: by cl/conv_packed.clh, and pooled by
+ * cl/conv_pool_packed.cl, where tiles wait until they are whole windows. */
+static size_t conv_floats(const copse__packed_sizes *s) {
+    size_t tables = 2 * (s->pixels + s->mr) + 2 * COPSE__PACKED_TAPS;
+    size_t pooled = s->pixels + s->mr + s->pixels / 4 + 4 * s->mr * s->vw * s->nv;
+    return s->slab + copse__max_size(s->panels, copse__max_size(tables, pooled));
+}
+
+/* Whether the kernels can be built so and find room. A panel holds a block of two by two pixels and one more. */
 static bool can_be(const copse__packed_sizes *s, size_t local_bytes) {
     size_t floats = local_bytes / sizeof(float) / 16 * 15, nr = s->vw * s->nv;
     if ((s->vw != 4 && s->vw != 8 && s->vw != 16) || s->nv < 1 || s->nv > 4 ||
@@ -17,7 +25,7 @@ static bool can_be(const copse__packed_sizes *s, size_t local_bytes) {
         s->mc % s->mr || s->nc < nr || s->nc > 8192 || s->nc % nr)
         return false;
     if (s->slab < 2048 || s->slab > floats || s->pixels < 16 || s->pixels > 8192 ||
-        s->panels < 2 * nr || s->panels > floats || s->slab + s->panels > floats)
+        s->panels < 5 * nr || s->panels > floats || conv_floats(s) > floats)
         return false;
     if (s->parts > 64 || s->tile_m % s->mr || s->tile_m > 1 << 20 || s->tile_n % nr ||
         s->tile_n > 1 << 20)
