@@ -3,9 +3,9 @@
 
 #include "backend/bench.h"
 #include "support/choosy.h"
+#include "support/files.h"
 #include "support/op_case.h"
-#include "tune/known.h"
-#include "tune/tuner.h"
+#include "tune/first_use.h"
 
 /* Tuning on the device that ctest names. */
 
@@ -111,6 +111,65 @@ START_TEST(test_shipped_results_are_right_here) {
                           copse__backend_of(test_device)->tuned_used(test_device, i),
                       "%s", known.entries[i].key);
     copse__tune_known_close(&known);
+}
+END_TEST
+
+/* Too little time for most: the second use finds a result for each of them and measures nothing. */
+START_TEST(test_first_use_decides_all_on_a_real_device) {
+    const char *folder = make_folder();
+    copse__tune_list list = {0};
+    copse__tune_known first = {0}, second;
+    copse_error error = {0};
+    for (size_t m = 40; m < 44; m++) {
+        copse__node_spec spec;
+        char key[64];
+        ck_assert(copse__bench_gemm_spec(&spec, "nn", m, 33, 65));
+        snprintf(key, sizeof key, "dense %zux65 65x33 - > %zux33", m, m);
+        ASSERT_OK(copse__tune_list_spec(&list, key, &spec, 1, &error));
+    }
+    ASSERT_OK(copse__tune_first_use(&first, test_device, &list, folder, 0.05, &error));
+    ASSERT_OK(copse__tune_known_open(&second, test_device, "auto", folder, &error));
+    ck_assert_uint_eq(first.count, second.count);
+    for (size_t i = 0; i < list.count; i++) {
+        const copse__tuned *a =
+            copse__tuned_find(first.entries, first.count, list.subjects[i].key);
+        const copse__tuned *b =
+            copse__tuned_find(second.entries, second.count, list.subjects[i].key);
+        ck_assert_ptr_nonnull(a);
+        ck_assert_str_eq(b->key, list.subjects[i].key);
+        ck_assert_str_eq(a->provider, b->provider);
+        ck_assert_str_eq(a->parameters, b->parameters);
+    }
+    ASSERT_OK(copse__backend_of(test_device)->tune(test_device, NULL, 0, &error));
+    copse__tune_known_close(&first);
+    copse__tune_known_close(&second);
+    copse__tune_list_free(&list);
+    remove_folder(folder);
+}
+END_TEST
+
+/* A node's entry that it cannot follow, or that leaves the choice to the device, is found, and is to be recorded. */
+START_TEST(test_what_is_not_followed_is_found) {
+    static const copse__tuned entries[] = {
+        {"dense 48x65 65x33 - > 48x33", "nonesuch", ""},
+        {"dense 47x65 65x33 - > 47x33", "default", ""},
+        {"dense 46x65 65x33 - > 46x33", "rows", ""}};
+    const copse__backend *backend = copse__backend_of(test_device);
+    copse_error error = {0};
+    copse_log_set(note, COPSE_LOG_WARN, NULL);
+    ASSERT_OK(backend->tune(test_device, entries, 3, &error));
+    for (size_t m = 47; m <= 48; m++) {
+        copse__node_spec spec;
+        copse__node_run *run;
+        copse__bench_gemm_spec(&spec, "nn", m, 33, 65);
+        ASSERT_OK(copse__node_run_new(&run, test_device, &spec, &error));
+        copse__node_run_free(run);
+    }
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert(!backend->tuned_used(test_device, i));
+        ck_assert_int_eq(backend->tuned_found(test_device, i), i < 2);
+    }
+    ASSERT_OK(backend->tune(test_device, NULL, 0, &error));
 }
 END_TEST
 
@@ -221,6 +280,8 @@ int main(void) {
     tcase_set_timeout(cases, 240);
     tcase_add_test(cases, test_tune_refuses_a_wrong_kernel_on_a_real_device);
     tcase_add_test(cases, test_tune_a_product_and_follow_it);
+    tcase_add_test(cases, test_first_use_decides_all_on_a_real_device);
+    tcase_add_test(cases, test_what_is_not_followed_is_found);
     tcase_add_test(cases, test_shipped_results_are_right_here);
     tcase_add_test(cases, test_packed_kernels_of_other_sizes_are_right);
     tcase_add_test(cases, test_packed_convolutions_of_other_sizes_are_right);
