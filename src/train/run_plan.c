@@ -252,8 +252,8 @@ static copse_status parse_all_tuned(copse__run_plan *plan, json_t *replicas,
     return status;
 }
 
-static copse_status parse(copse__run_plan *plan, const char *path, const char *data,
-                          size_t bytes, copse_error *err) {
+static copse_status read_plan(copse__run_plan *plan, const char *path, const char *data,
+                              size_t bytes, copse_error *err) {
     json_error_t why;
     json_t *root = json_loadb(data, bytes, JSON_REJECT_DUPLICATES, &why);
     json_t *replicas = json_object_get(root, "replicas");
@@ -287,12 +287,25 @@ out:
     return status;
 }
 
+copse_status copse__run_plan_parse(copse__run_plan **out, const char *place,
+                                   const char *data, size_t bytes, copse_error *err) {
+    copse__run_plan *plan;
+    *out = NULL;
+    copse_status status = copse__calloc(&plan, 1, sizeof *plan, err);
+    if (status == COPSE_OK)
+        status = read_plan(plan, place, data, bytes, err);
+    if (status == COPSE_OK)
+        *out = plan;
+    else
+        copse__run_plan_free(plan);
+    return status;
+}
+
 copse_status copse__run_plan_load(copse__run_plan **out, const copse__run_folder *folder,
                                   const char *copy, copse_error *err) {
     copse_status status;
     char *path = NULL, *data = NULL;
     size_t bytes;
-    copse__run_plan *plan = NULL;
     *out = NULL;
     COPSE__TRY(copse__run_folder_file(folder, "plan.json", &path, err), out);
     bool there = copse__file_exists(path);
@@ -302,13 +315,9 @@ copse_status copse__run_plan_load(copse__run_plan **out, const copse__run_folder
         COPSE__TRY(copse__file_read(&data, &bytes, path, MAX_PLAN_BYTES, err), out);
     else
         copse__log(COPSE_LOG_WARN, "%s is gone; the checkpoint's copy is taken", path);
-    COPSE__TRY(copse__calloc(&plan, 1, sizeof *plan, err), out);
-    COPSE__TRY(parse(plan, path, there ? data : copy, there ? bytes : strlen(copy), err),
-               out);
-    *out = plan;
-    plan = NULL;
+    status = copse__run_plan_parse(out, path, there ? data : copy,
+                                   there ? bytes : strlen(copy), err);
 out:
-    copse__run_plan_free(plan);
     free(data);
     free(path);
     return status;

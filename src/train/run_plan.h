@@ -15,6 +15,9 @@ typedef struct copse__run_plan copse__run_plan;
  * read is damaged, or its shards are not those of its batch. */
 copse_status copse__run_plan_load(copse__run_plan **out, const copse__run_folder *folder,
                                   const char *copy, copse_error *err);
+/* From such a text; place names it in errors. */
+copse_status copse__run_plan_parse(copse__run_plan **out, const char *place,
+                                   const char *data, size_t bytes, copse_error *err);
 void copse__run_plan_free(copse__run_plan *plan);
 
 /* The recorded devices' labels, "0:0, 0:1". */
