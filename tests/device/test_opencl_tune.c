@@ -47,7 +47,7 @@ START_TEST(test_tune_refuses_a_wrong_kernel_on_a_real_device) {
     ASSERT_OK(copse__device_open(&device, &here, &options, &error));
     copse_log_set(note, COPSE_LOG_WARN, NULL);
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        const char *const offers[] = {kinds[i], "us=60", NULL};
+        const char *const offers[] = {kinds[i], "us=300", NULL};
         copse__pool pool = {0};
         log_text[0] = '\0';
         choosy_offer(offers);

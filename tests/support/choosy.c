@@ -22,7 +22,7 @@ static const char *const *offered;
 static copse__tuned *table;
 static bool *used;
 static size_t table_count;
-static atomic_size_t wrong_runs, launches_run;
+static atomic_size_t wrong_runs, launches_run, offered_run;
 static const copse__backend *real;
 
 void choosy_offer(const char *const *parameters) {
@@ -33,6 +33,10 @@ void choosy_offer(const char *const *parameters) {
 
 size_t choosy_runs(void) {
     return atomic_load(&launches_run);
+}
+
+size_t choosy_offered_runs(void) {
+    return atomic_load(&offered_run);
 }
 
 size_t choosy_wrong_runs(void) {
@@ -187,6 +191,7 @@ static copse_status choosy_run(copse__device *device, copse__launch *const *laun
     for (size_t i = 0; i < count && status == COPSE_OK; i++) {
         choosy_launch *l = (choosy_launch *)(void *)launches[i];
         atomic_fetch_add(&launches_run, 1);
+        atomic_fetch_add(&offered_run, !l->own);
         if (l->wrong == 6)
             return copse__fail(err, COPSE_DEVICE, TOO_MUCH, "choosy", "too much");
         if (l->wrong == 7)

@@ -19,6 +19,8 @@ extern const copse__backend choosy_backend;
 void choosy_offer(const char *const *parameters);
 /* Launches of wrong candidates that ran so far. */
 size_t choosy_wrong_runs(void);
+/* Launches of what was offered so far. */
+size_t choosy_offered_runs(void);
 /* All launches so far, of the device's own way as well. */
 size_t choosy_runs(void);
 

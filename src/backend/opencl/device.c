@@ -359,7 +359,7 @@ void copse__cl_close(copse__device *device) {
         return;
     for (size_t i = 0; i < COPSE__QUEUE_COUNT; i++)
         if (device->queues[i])
-            clFinish(device->queues[i]);
+            (void)copse__cl_queue_finish(device, (copse__queue)i, NULL);
     copse__cl_buffer_free(device->nothing);
     copse__cl_clblast_forget(device);
     copse__cl_programs_free(device);

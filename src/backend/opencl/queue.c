@@ -199,7 +199,15 @@ copse_status copse__cl_queue_flush(copse__device *device, copse__queue queue,
 
 copse_status copse__cl_queue_finish(copse__device *device, copse__queue queue,
                                     copse_error *err) {
-    cl_int code = clFinish(device->queues[queue]);
+    /* rusticl's clFinish returns early where the queue was flushed before; its events do not lie. */
+    cl_event last = NULL;
+    cl_int code = clEnqueueMarkerWithWaitList(device->queues[queue], 0, NULL, &last);
+    if (code == CL_SUCCESS)
+        code = clFinish(device->queues[queue]);
+    if (code == CL_SUCCESS)
+        code = clWaitForEvents(1, &last);
+    if (last)
+        clReleaseEvent(last);
     return code == CL_SUCCESS ? COPSE_OK : copse__cl_fail(err, device, code, "clFinish");
 }
 
