@@ -183,6 +183,31 @@ START_TEST(test_shared_memory_is_the_devices_and_the_hosts) {
 }
 END_TEST
 
+/* A queue that was flushed is not finished yet: the host frees what its copies write. */
+START_TEST(test_finish_waits_for_what_was_flushed) {
+    const size_t bytes = 4 << 20;
+    copse__buffer *buffer = new_buffer(bytes, COPSE__MEMORY_DEVICE);
+    uint32_t *got = malloc(bytes);
+    ck_assert_ptr_nonnull(got);
+    for (uint32_t round = 1; round <= 20; round++) {
+        copse_error error = {0};
+        const copse__view all = {buffer, 0, bytes};
+        memset(got, 0, bytes);
+        ASSERT_OK(backend()->fill(test_device, COPSE__QUEUE_COMPUTE, all, round, NULL,
+                                  NULL, &error));
+        ASSERT_OK(backend()->finish(test_device, COPSE__QUEUE_COMPUTE, &error));
+        ASSERT_OK(backend()->read(test_device, COPSE__QUEUE_DOWNLOAD, got, all, bytes,
+                                  NULL, NULL, &error));
+        ASSERT_OK(backend()->flush(test_device, COPSE__QUEUE_DOWNLOAD, &error));
+        ASSERT_OK(backend()->finish(test_device, COPSE__QUEUE_DOWNLOAD, &error));
+        for (size_t i = 0; i < bytes / 4; i += 1023)
+            ck_assert_uint_eq(got[i], round);
+    }
+    free(got);
+    backend()->buffer_free(buffer);
+}
+END_TEST
+
 /* As where making the next buffer fails: the commands end in memory that is still there. */
 START_TEST(test_memory_outlives_the_commands_that_write_it) {
     static const copse__memory kinds[] = {COPSE__MEMORY_DEVICE, COPSE__MEMORY_SHARED};
@@ -225,6 +250,7 @@ int main(void) {
     tcase_add_test(tests, test_mapping_sees_and_changes_device_memory);
     tcase_add_test(tests, test_staging_memory_is_source_and_target);
     tcase_add_test(tests, test_shared_memory_is_the_devices_and_the_hosts);
+    tcase_add_test(tests, test_finish_waits_for_what_was_flushed);
     tcase_add_test(tests, test_memory_outlives_the_commands_that_write_it);
     tcase_add_test(tests, test_allocation_beyond_the_device_is_refused);
     return run_device_suite(suite);
