@@ -186,17 +186,21 @@ START_TEST(test_fence_wait_failed_command_is_a_device_error) {
 }
 END_TEST
 
-/* A DENSE of 8 x 8 on a device that was opened with a table of providers. */
-static copse_status choose_dense(const char *const *providers, char *name,
-                                 copse_error *err) {
-    copse__device *device;
-    copse__node_run *run;
+static copse__node_spec dense_8x8(void) {
     copse__node_operand x = {.present = true, .dtype = COPSE_F32, .rank = 2};
     x.dim[0] = (copse__dim){8, COPSE__BATCH};
     x.dim[1] = (copse__dim){8, COPSE__FIXED};
     copse__node_operand w = x;
     w.dim[0].symbol = COPSE__FIXED;
-    copse__node_spec spec = {.op = COPSE__OP_DENSE, .in = {x, w}, .out = {x}};
+    return (copse__node_spec){.op = COPSE__OP_DENSE, .in = {x, w}, .out = {x}};
+}
+
+/* A DENSE of 8 x 8 on a device that was opened with a table of providers. */
+static copse_status choose_dense(const char *const *providers, char *name,
+                                 copse_error *err) {
+    copse__device *device;
+    copse__node_run *run;
+    copse__node_spec spec = dense_8x8();
     copse__device_options options = {.providers = providers};
     copse_error error = {0};
     copse__device_choice here = choice();
@@ -229,12 +233,7 @@ static bool tuned_dense(const copse__tuned *entries, size_t count, char *name,
                         char *parameters) {
     copse__device *device;
     copse__node_run *run;
-    copse__node_operand x = {.present = true, .dtype = COPSE_F32, .rank = 2};
-    x.dim[0] = (copse__dim){8, COPSE__BATCH};
-    x.dim[1] = (copse__dim){8, COPSE__FIXED};
-    copse__node_operand w = x;
-    w.dim[0].symbol = COPSE__FIXED;
-    copse__node_spec spec = {.op = COPSE__OP_DENSE, .in = {x, w}, .out = {x}};
+    copse__node_spec spec = dense_8x8();
     copse_error error = {0};
     copse__device_choice here = choice();
     ASSERT_OK(copse__device_open(&device, &here, NULL, &error));

@@ -262,7 +262,7 @@ out:
 }
 
 const copse__cl_provider copse__cl_dense_clblast = {.name = "clblast",
-                                                    .library = true,
+                                                    .from_library = true,
                                                     .fits = copse__cl_dense_fits,
                                                     .cost = cost,
                                                     .workspace = workspace,

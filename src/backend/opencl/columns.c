@@ -269,7 +269,7 @@ static copse_status enqueue(copse__launch *launch, const copse__extents *extents
 }
 
 const copse__cl_provider copse__cl_conv2d_columns = {.name = "clblast",
-                                                     .library = true,
+                                                     .from_library = true,
                                                      .fits = fits,
                                                      .cost = cost,
                                                      .workspace = workspace,

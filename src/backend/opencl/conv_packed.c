@@ -5,7 +5,6 @@
 
 /* Convolutions by cl/conv_packed.cl. */
 
-enum { KERNEL_PACK, KERNEL_CONV };  /* forward and the input's gradient */
 enum { KERNEL_FILTER, KERNEL_SUM }; /* the filter's gradient */
 
 static bool fits(const copse__device *device, const copse__graph *graph,
@@ -57,31 +56,6 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
     bool is_filter = copse__cl_conv_pass(launch->node) == COPSE__CONV_GRAD_FILTER;
     return copse__cl_conv_prepare(launch, &sizes, &copse__cl_source_conv_packed, "",
                                   is_filter ? filter : conv, 2, err);
-}
-
-static copse_status set_conv(copse__launch *launch, copse_error *err) {
-    const copse__cl_conv_state *s = launch->state;
-    const copse__operands *o = &launch->operands;
-    bool has_bias = launch->node->op == COPSE__OP_CONV2D &&
-                    copse__cl_input(launch->graph, launch->node, 2) != NULL;
-    copse__view bias = {0};
-    if (has_bias)
-        bias = o->inputs[2];
-    uint32_t act = 0;
-    if (launch->node->op == COPSE__OP_CONV2D)
-        act = (uint32_t)launch->node->attrs.act;
-    copse_status status =
-        copse__cl_arg_conv_shape(launch, KERNEL_PACK, &s->cut.shape, err);
-    if (status == COPSE_OK)
-        status = copse__cl_args(launch, KERNEL_PACK, 1, err, "vv", &o->inputs[1],
-                                &o->workspace);
-    if (status == COPSE_OK)
-        status = copse__cl_arg_conv_shape(launch, KERNEL_CONV, &s->cut.shape, err);
-    if (status == COPSE_OK)
-        status =
-            copse__cl_args(launch, KERNEL_CONV, 1, err, "vvvvuu", &o->inputs[0],
-                           &o->workspace, &bias, &o->outputs[0], act, (uint32_t)has_bias);
-    return status;
 }
 
 /* Elements that a group of the sum takes, about. */
@@ -137,7 +111,7 @@ static copse_status enqueue(copse__launch *launch, const copse__extents *extents
                                 &size, launch->device->base.caps.compute_units,
                                 s->max_parts))
             return copse__cl_conv_unfit(launch, err);
-        status = filter ? set_filter(launch, err) : set_conv(launch, err);
+        status = filter ? set_filter(launch, err) : copse__cl_conv_set(launch, err);
     }
     if (status != COPSE_OK)
         return status;
@@ -145,10 +119,11 @@ static copse_status enqueue(copse__launch *launch, const copse__extents *extents
         return enqueue_filter(launch, err);
     if (s->cut.groups[0] == 0)
         return COPSE_OK;
-    status = copse__cl_enqueue(launch, KERNEL_PACK, 2, s->cut.pack_groups, one, err);
+    status =
+        copse__cl_enqueue(launch, COPSE__CL_CONV_PACK, 2, s->cut.pack_groups, one, err);
     if (status != COPSE_OK)
         return status;
-    return copse__cl_enqueue(launch, KERNEL_CONV, 3, s->cut.groups, one, err);
+    return copse__cl_enqueue(launch, COPSE__CL_CONV_CONV, 3, s->cut.groups, one, err);
 }
 
 const copse__cl_provider copse__cl_conv2d_packed = {.name = "packed",

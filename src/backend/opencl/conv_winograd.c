@@ -5,7 +5,6 @@
 
 /* Convolutions of 3 x 3 by cl/conv_winograd.cl, with tiles of 2 x 2 outputs or, less exact, 4 x 4. */
 
-enum { KERNEL_PACK, KERNEL_CONV };      /* forward and the input's gradient */
 enum { KERNEL_FILTER, KERNEL_UNPOINT }; /* the filter's gradient */
 
 /* A block of transformed tiles takes most of what a core has as its second-level cache. */
@@ -107,29 +106,6 @@ static copse_status prepare(copse__launch *launch, size_t outputs, copse_error *
                                   is_filter ? filter : conv, 2, err);
 }
 
-static copse_status set_conv(copse__launch *launch, copse_error *err) {
-    const copse__cl_conv_state *s = launch->state;
-    const copse__operands *o = &launch->operands;
-    bool forward = launch->node->op == COPSE__OP_CONV2D;
-    bool has_bias = forward && copse__cl_input(launch->graph, launch->node, 2) != NULL;
-    uint32_t act = forward ? (uint32_t)launch->node->attrs.act : 0;
-    copse__view bias = {0};
-    if (has_bias)
-        bias = o->inputs[2];
-    copse_status status =
-        copse__cl_arg_conv_shape(launch, KERNEL_PACK, &s->cut.shape, err);
-    if (status == COPSE_OK)
-        status = copse__cl_args(launch, KERNEL_PACK, 1, err, "vv", &o->inputs[1],
-                                &o->workspace);
-    if (status == COPSE_OK)
-        status = copse__cl_arg_conv_shape(launch, KERNEL_CONV, &s->cut.shape, err);
-    if (status == COPSE_OK)
-        status =
-            copse__cl_args(launch, KERNEL_CONV, 1, err, "vvvvuu", &o->inputs[0],
-                           &o->workspace, &bias, &o->outputs[0], act, (uint32_t)has_bias);
-    return status;
-}
-
 /* Sums of the parts' elements that a group makes, about. */
 #define SUM_GRAIN 2048
 
@@ -168,15 +144,16 @@ static copse_status enqueue(copse__launch *launch, size_t outputs,
                                     s->max_parts))
             return copse__cl_conv_unfit(launch, err);
         status = pass == COPSE__CONV_GRAD_FILTER ? set_filter(launch, err)
-                                                 : set_conv(launch, err);
+                                                 : copse__cl_conv_set(launch, err);
     }
     if (status != COPSE_OK || s->cut.groups[0] == 0)
         return status;
     if (pass != COPSE__CONV_GRAD_FILTER) {
-        status = copse__cl_enqueue(launch, KERNEL_PACK, 2, s->cut.pack_groups, one, err);
-        return status == COPSE_OK
-                   ? copse__cl_enqueue(launch, KERNEL_CONV, 3, s->cut.groups, one, err)
-                   : status;
+        status = copse__cl_enqueue(launch, COPSE__CL_CONV_PACK, 2, s->cut.pack_groups,
+                                   one, err);
+        return status == COPSE_OK ? copse__cl_enqueue(launch, COPSE__CL_CONV_CONV, 3,
+                                                      s->cut.groups, one, err)
+                                  : status;
     }
     size_t channels = sum_channels(&s->cut.shape);
     size_t groups = ((size_t)s->cut.shape.source_c + channels - 1) / channels;

@@ -104,6 +104,32 @@ copse_status copse__cl_conv_prepare(copse__launch *launch,
     return status;
 }
 
+copse_status copse__cl_conv_set(copse__launch *launch, copse_error *err) {
+    const copse__cl_conv_state *s = launch->state;
+    const copse__operands *o = &launch->operands;
+    bool has_bias = launch->node->op == COPSE__OP_CONV2D &&
+                    copse__cl_input(launch->graph, launch->node, 2) != NULL;
+    copse__view bias = {0};
+    if (has_bias)
+        bias = o->inputs[2];
+    uint32_t act = 0;
+    if (launch->node->op == COPSE__OP_CONV2D)
+        act = (uint32_t)launch->node->attrs.act;
+    copse_status status =
+        copse__cl_arg_conv_shape(launch, COPSE__CL_CONV_PACK, &s->cut.shape, err);
+    if (status == COPSE_OK)
+        status = copse__cl_args(launch, COPSE__CL_CONV_PACK, 1, err, "vv", &o->inputs[1],
+                                &o->workspace);
+    if (status == COPSE_OK)
+        status =
+            copse__cl_arg_conv_shape(launch, COPSE__CL_CONV_CONV, &s->cut.shape, err);
+    if (status == COPSE_OK)
+        status =
+            copse__cl_args(launch, COPSE__CL_CONV_CONV, 1, err, "vvvvuu", &o->inputs[0],
+                           &o->workspace, &bias, &o->outputs[0], act, (uint32_t)has_bias);
+    return status;
+}
+
 copse_status copse__cl_conv_unfit(const copse__launch *launch, copse_error *err) {
     return copse__fail(err, COPSE_INTERNAL, 0, launch->device->place,
                        "%s: fits as planned but not at these extents",

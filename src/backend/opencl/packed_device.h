@@ -45,6 +45,11 @@ copse_status copse__cl_conv_prepare(copse__launch *launch,
                                     const char *const *names, size_t count,
                                     copse_error *err);
 
+/* The two kernels of a pass forward or of the input's gradient, and their arguments: weights are packed into the
+ * workspace, then multiplied. */
+enum { COPSE__CL_CONV_PACK, COPSE__CL_CONV_CONV };
+copse_status copse__cl_conv_set(copse__launch *launch, copse_error *err);
+
 /* The failure of an enqueue whose sizes do not fit as the planned ones did. */
 copse_status copse__cl_conv_unfit(const copse__launch *launch, copse_error *err);
 

@@ -15,8 +15,8 @@ typedef struct copse__cl_candidate_sink {
  * providers.c; among those that fit a node, the recorded table decides, else the lowest
  * cost. Providers know capabilities and sizes, never vendors. */
 typedef struct copse__cl_provider {
-    const char *name; /* "clblast", "tiled": in plans and reports */
-    bool library;     /* built by a library, which takes seconds */
+    const char *name;  /* "clblast", "tiled": in plans and reports */
+    bool from_library; /* built by a library, which takes seconds */
 
     /* Whether it can run the node at its planned sizes. *reason (static) where it cannot.
      * Builds nothing. NULL: always. */

@@ -132,7 +132,7 @@ void copse__cl_candidates(copse__device *device, const copse__graph *graph,
     for (const copse__cl_provider *const *p = copse__cl_providers(node->op); *p; p++) {
         visit v = {.provider = (*p)->name, .fn = fn, .user = user};
         const copse__cl_candidate_sink sink = {send, &v};
-        if ((*p)->library && effort < COPSE__EFFORT_LIBRARIES)
+        if ((*p)->from_library && effort < COPSE__EFFORT_LIBRARIES)
             continue;
         if ((*p)->fits && !(*p)->fits(device, graph, node, &reason))
             continue;
