@@ -4,17 +4,18 @@
  * (OPENCL_LAYERS=PATH/libcopse_fault_layer.so) and told what to do by COPSE_FAULT, orders
  * separated by ';':
  *
- *   fail CALL NTH [DEVICE]      returns an error (a wait: the code of a failed command)
+ *   fail CALL NTH [DEVICE]      returns an error (a poll: the code of a failed command)
  *   late CALL NTH MS [DEVICE]   goes on after MS milliseconds
  *   hang CALL NTH [DEVICE]      never returns
  *   slow FACTOR DEVICE          each kernel is waited for, then FACTOR-1 times as long slept
  *   coarse                      devices have no fine-grained shared memory
  *   count FILE                  at the end writes "CALL DEVICE CALLS" lines there
  *
- * CALL is alloc, read, write, map, unmap, kernel, flush or wait; NTH counts from 1 over the
- * device's calls (all devices' where none is given), and "NTH+" means that one and every
- * later one. DEVICE counts the process's contexts from 0, in the order of their making; for `slow` "#N" is
- * part N of every partitioned device, and "NAME" any device whose name has that in it. */
+ * CALL is alloc, read, write, map, unmap, kernel, flush, poll (asks how an event stands) or
+ * wait (sleeps in the driver until events are done); NTH counts from 1 over the device's calls
+ * (all devices' where none is given), and "NTH+" means that one and every later one. DEVICE
+ * counts the process's contexts from 0, in the order of their making; for `slow` "#N" is part N
+ * of every partitioned device, and "NAME" any device whose name has that in it. */
 #include <CL/cl_icd.h>
 #include <CL/cl_layer.h>
 #include <pthread.h>
@@ -29,11 +30,22 @@
 #define MOST_PARTS 256
 #define LAYER __attribute__((visibility("default")))
 
-typedef enum call { ALLOC, READ, WRITE, MAP, UNMAP, KERNEL, FLUSH, WAIT, CALLS } call;
+typedef enum call {
+    ALLOC,
+    READ,
+    WRITE,
+    MAP,
+    UNMAP,
+    KERNEL,
+    FLUSH,
+    POLL,
+    WAIT,
+    CALLS
+} call;
 typedef enum action { FAIL, LATE, HANG, SLOW } action;
 
-static const char *const call_names[CALLS] = {"alloc", "read",   "write", "map",
-                                              "unmap", "kernel", "flush", "wait"};
+static const char *const call_names[CALLS] = {"alloc",  "read",  "write", "map", "unmap",
+                                              "kernel", "flush", "poll",  "wait"};
 
 typedef struct order {
     action action;
@@ -286,11 +298,11 @@ static cl_int CL_API_CALL wait_for(cl_uint count, const cl_event *events) {
     return layer.next->clWaitForEvents(count, events);
 }
 
-/* A wait that polls is a wait, too: the answer is that of a failed command. */
+/* The answer is that of a failed command. */
 static cl_int CL_API_CALL event_info(cl_event event, cl_event_info what, size_t bytes,
                                      void *value, size_t *used) {
     if (what == CL_EVENT_COMMAND_EXECUTION_STATUS && bytes >= sizeof(cl_int) &&
-        value != NULL && !passes(WAIT, event_context(&event))) {
+        value != NULL && !passes(POLL, event_context(&event))) {
         *(cl_int *)value = CL_OUT_OF_RESOURCES;
         return CL_SUCCESS;
     }

@@ -129,7 +129,7 @@ at() {
 if [ "$long" = long ]; then
     points=6
     for set in "$two" "$three" "$four"; do
-        for call in kernel write read map unmap flush wait; do
+        for call in kernel write read map unmap flush poll wait; do
             point=0
             while [ $point -lt $points ]; do
                 nth=$(at $call $point $points)
@@ -145,9 +145,9 @@ if [ "$long" = long ]; then
         strike "$set" "hang alloc 7 1" "[01]"
         # Every device of the driver at once.
         strike "$set" "hang kernel $(at kernel 1 2)+" "[01]"
-        strike "$set" "fail wait $(at wait 1 2)+" "[01]"
+        strike "$set" "fail poll $(at poll 1 2)+" "[01]"
     done
-    for call in kernel write read flush wait; do
+    for call in kernel write read flush poll wait; do
         strike "$device" "fail $call $(at $call 1 2)" 1
         strike "$device" "hang $call $(at $call 1 2)" 1
         strike "$device" "late $call $(at $call 1 2) 300" 0
@@ -169,7 +169,7 @@ else
     train run "$device" "slow 3 0" 3 || complain "exit code $?"
     strike "$two" "fail kernel $(at kernel 1 3) 1" 0
     strike "$two" "fail map $(at map 1 2) 1" 0
-    strike "$three" "hang wait $(at wait 1 2) 1" 0
+    strike "$three" "hang poll $(at poll 1 2) 1" 0
     strike "$four" "hang unmap $(at unmap 1 2) 1" 0
     strike "$two" "late write $(at write 1 2) 300 1" 0
     strike "$two" "hang kernel $(at kernel 1 2)+" 1
