@@ -16,7 +16,9 @@
 
 #define LOST 1u /* the device that the orders are for */
 #define STEPS 5u
+/* Stalls are judged early only where they are the test: a loaded machine makes its own. */
 #define FAIL_NS UINT64_C(1500000000)
+#define PATIENT_NS UINT64_C(30000000000)
 #define DEADLINE_NS UINT64_C(20000000000)
 
 static const size_t elements[] = {3, 20011, 150001};
@@ -100,14 +102,15 @@ START_TEST(test_layer_faults_leave_the_survivors_right) {
         for (size_t b = 0; b < all.bucket_count; b++)
             all.shared[r][b] = now->direct;
     ranks_make_buffers(&all);
-    const copse__allreduce_options options = {.devices = all.devices,
-                                              .rank_count = all.count,
-                                              .bucket_elements = elements,
-                                              .bucket_count = 3,
-                                              .chunk_bytes = 65536,
-                                              .path = now->path,
-                                              .warn_ns = FAIL_NS / 3,
-                                              .fail_ns = FAIL_NS};
+    const copse__allreduce_options options = {
+        .devices = all.devices,
+        .rank_count = all.count,
+        .bucket_elements = elements,
+        .bucket_count = 3,
+        .chunk_bytes = 65536,
+        .path = now->path,
+        .warn_ns = FAIL_NS / 3,
+        .fail_ns = strstr(now->order, "hang") ? FAIL_NS : PATIENT_NS};
     ASSERT_OK(copse__allreduce_new(&all.engine, &options, &error));
     const copse__backend *backend = copse__backend_of(all.devices[LOST]);
     if (now->direct && backend->buffer_host(all.buffers[LOST][0]) == NULL) {

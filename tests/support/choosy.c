@@ -23,7 +23,27 @@ static copse__tuned *table;
 static bool *used;
 static size_t table_count;
 static atomic_size_t wrong_runs, launches_run, offered_run;
+static atomic_uint_fast64_t told_ns; /* the time while a device is open; 0: none is */
 static const copse__backend *real;
+
+/* The linker puts these in clock_gettime's place in all that is part of the program itself (--wrap). */
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+static uint64_t real_ns(void) {
+    struct timespec now;
+    __real_clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* To look takes 100 ns. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
+    if (clock != CLOCK_MONOTONIC || atomic_load(&told_ns) == 0)
+        return __real_clock_gettime(clock, now);
+    const uint64_t ns = atomic_fetch_add(&told_ns, 100);
+    *now = (struct timespec){(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
+    return 0;
+}
 
 void choosy_offer(const char *const *parameters) {
     offered = parameters;
@@ -53,6 +73,8 @@ static copse_status choosy_open(copse__device **out, const copse__device_choice 
     copse_status status = real->open(out, choice, &plain, err);
     if (status == COPSE_OK)
         ((copse__device_base *)(void *)*out)->backend = &choosy_backend;
+    if (status == COPSE_OK)
+        atomic_store(&told_ns, real_ns());
     return status;
 }
 
@@ -72,6 +94,7 @@ static void free_table(void) {
 static void choosy_close(copse__device *device) {
     if (device)
         real->close(device);
+    atomic_store(&told_ns, 0);
     free_table();
 }
 
@@ -196,7 +219,7 @@ static copse_status choosy_run(copse__device *device, copse__launch *const *laun
             return copse__fail(err, COPSE_DEVICE, TOO_MUCH, "choosy", "too much");
         if (l->wrong == 7)
             return copse__fail(err, COPSE_DEVICE, 1, "choosy", "nobody knows why");
-        nanosleep(&(struct timespec){.tv_nsec = (long)l->us * 1000}, NULL);
+        atomic_fetch_add(&told_ns, l->us * 1000);
         status = real->run(device, &l->real, 1, extents, err);
         if (status == COPSE_OK && l->wrong)
             status = spoil(device, l, extents, err);

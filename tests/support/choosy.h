@@ -6,7 +6,7 @@
 
 /* Any backend's device with something to choose: a provider "choosy" whose parameters say how long a launch takes
  * and what is wrong with it, beside the device's own "own" way, which takes CHOOSY_OWN_US longer:
- *   us=N      it sleeps so long before it runs
+ *   us=N      it takes so long: while a device is open, launches are all that takes time by copse's own clock
  *   wrong=1   one number of its result is 1000
  *   wrong=2   one is a NaN      wrong=3   only where the batch is not full
  *   wrong=4   it cannot be built      wrong=5   it writes behind its output
