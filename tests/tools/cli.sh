@@ -123,6 +123,19 @@ if [ "$(number others)" != 0.000 ] || [ "$(number compute)" = 0.000 ] || [ "$(nu
     echo "FAILED: bench step: $(cat out)" >&2
     failed=1
 fi
+expect 2 'no configuration is named' "$copse" bench eval
+expect 2 "seconds takes a time" "$copse" bench eval --seconds none "$digits"
+sed '/^  test:/d' "$digits" >no-test.yaml
+expect 2 'data.test names no files' "$copse" bench eval no-test.yaml -d host
+for mode in evaluate predict; do
+    # shellcheck disable=SC2046
+    expect 0 "\"bench\":\"eval\",\"mode\":\"$mode\",\"config\":.*\"devices\":\[\"host\"\],\"batch\":50,\"samples\":360," \
+        "$copse" bench eval $([ $mode = evaluate ] || echo --predict) --config "$digits" -d host --batch 50 --seconds 0.01
+    if [ "$(number peak_rss_bytes)" -lt 1000000 ] || ! grep -q '"samples_per_s":{"median":[1-9]' out; then
+        echo "FAILED: bench eval: $(cat out)" >&2
+        failed=1
+    fi
+done
 expect 0 '"pass":"filter"' "$copse" bench conv -d host --seconds 0.01 --pass filter --size 1,9,9,3,4,3,2,same
 
 # A whole run: trained, evaluated, predicted, interrupted, resumed.

@@ -1,23 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Trains the same networks with copse and with its peers, in turns, and prints the table for docs/performance.md.
+# Trains the same networks with copse and with its peers, in turns, and prints the table for docs/performance.md;
+# with -m evaluates them, or predicts with them.
 #
 #   python3 -m venv peers && peers/bin/pip install numpy torch tensorflow-cpu jax tinygrad
-#   tools/bench/compare.sh [-c build/copse] [-p peers/bin/python] [-r ROUNDS] [-s SECONDS] [-n "NET:BATCH ..."] [PEER...]
+#   tools/bench/compare.sh [-c build/copse] [-p peers/bin/python] [-r ROUNDS] [-s SECONDS] [-n "NET:BATCH ..."]
+#       [-m train|evaluate|predict] [PEER...]
 #
-# PEERS: pytorch, pytorch-channels-last, pytorch-compiled, tensorflow, tensorflow-xla, jax, tinygrad (default: all but the compiled
-# ones, which take minutes to start). A peer that is not installed or fails is named and left out. JSON lines go to
+# PEERS: pytorch, pytorch-channels-last, pytorch-compiled, pytorch-frozen (-m evaluate or predict: folded for inference),
+# tensorflow, tensorflow-xla, tensorflow-keras (-m evaluate or predict: by the model's own methods), jax, tinygrad (default: pytorch,
+# tensorflow, jax, tinygrad; the compiled ones take minutes to start). A peer that is not installed or fails is named and left out. JSON lines go to
 # compare.jsonl beside where you stand; the table to stdout.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-copse=build/copse python=python3 rounds=5 seconds=5 nets="cifar32:256 mlp:32"
-while getopts c:p:r:s:n: option; do
+copse=build/copse python=python3 rounds=5 seconds=5 nets="cifar32:256 mlp:32" mode=train
+while getopts c:p:r:s:n:m: option; do
     case $option in
     c) copse=$OPTARG ;;
     p) python=$OPTARG ;;
     r) rounds=$OPTARG ;;
     s) seconds=$OPTARG ;;
     n) nets=$OPTARG ;;
+    m) mode=$OPTARG ;;
     *) exit 2 ;;
     esac
 done
@@ -45,13 +49,15 @@ for net in $nets; do
     round=0
     while [ "$round" -lt "$rounds" ]; do
         round=$((round + 1))
-        common="--net ${net%:*} --batch ${net#*:} --seconds $seconds"
+        common="--net ${net%:*} --batch ${net#*:} --seconds $seconds --mode $mode"
         # shellcheck disable=SC2086
         run copse python3 "$here/peers/copse_step.py" --copse "$copse" $common
         for peer in "$@"; do
             case $peer in
             *-channels-last) flag=--channels-last script=${peer%-channels-last} ;;
             *-compiled) flag=--compile script=${peer%-compiled} ;;
+            *-frozen) flag=--frozen script=${peer%-frozen} ;;
+            *-keras) flag=--keras script=${peer%-keras} ;;
             *-xla) flag=--xla script=${peer%-xla} ;;
             *) flag="" script=$peer ;;
             esac

@@ -9,12 +9,12 @@ runs = {}
 for line in sys.stdin:
     if line.startswith("{"):
         run = json.loads(line)
-        key = (run["net"], run["batch"])
+        key = (run["net"], run["batch"], run["mode"])
         runs.setdefault(key, {}).setdefault((run["peer"], run["version"]), []).append(run)
 
-for (net, batch), peers in runs.items():
+for (net, batch, mode), peers in runs.items():
     ours = next((r for (peer, _), r in peers.items() if peer == "copse"), [])
-    print("### %s, batch %d\n" % (net, batch))
+    print("### %s, batch %d, %s\n" % (net, batch, mode))
     print("| | samples/s, median | rounds | copse is faster by | peak memory, MiB |")
     print("| --- | ---: | ---: | ---: | ---: |")
     for (peer, version), got in sorted(

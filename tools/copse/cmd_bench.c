@@ -16,6 +16,7 @@ static const struct {
      "Sums over devices, beside the machine's physical limit"},
     {"step", copse_cmd_bench_step,
      "Whole training steps: where their time goes, and what devices gain together"},
+    {"eval", copse_cmd_bench_eval, "Passes over a test set: evaluation, or prediction"},
     {"data", copse_cmd_bench_data, "Samples a second of the input, stage by stage"},
 };
 

@@ -10,13 +10,14 @@
 #include "base/text.h"
 #include "io/json.h"
 #include "session.h"
+#include "spread.h"
 #include "train/bench.h"
 
 enum { OPT_CONFIG = OPT_OWN, OPT_BATCH, OPT_SECONDS, OPT_SCALING, OPT_JSON };
 
 #define BLOCK_S 0.25 /* of a turn */
 #define LEAST_ROUNDS 5
-#define MOST_ROUNDS 1000
+#define MOST_ROUNDS SPREAD_MOST
 
 static const tool_option options[] = {
     {OPT_CONFIG, "config", 'c', "CONFIG", "The same as naming it without an option"},
@@ -97,26 +98,6 @@ typedef struct measuring {
     copse__step_parts *block_parts;
     long peak_kib; /* of all together */
 } measuring;
-
-typedef struct spread {
-    double median, least, most;
-} spread;
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Every stride-th of `count * stride` values. */
-static spread spread_of(const double *values, size_t count, size_t stride) {
-    double sorted[MOST_ROUNDS];
-    for (size_t i = 0; i < count; i++)
-        sorted[i] = values[i * stride];
-    qsort(sorted, count, sizeof *sorted, by_value);
-    double middle =
-        count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
-    return (spread){middle, sorted[0], sorted[count - 1]};
-}
 
 /* ---- Measuring ------------------------------------------------------------------------- */
 
@@ -205,13 +186,6 @@ out:
 
 /* ---- Reporting ------------------------------------------------------------------------- */
 
-static void add_spread(copse__text *out, const char *name, spread s, double unit,
-                       int digits) {
-    copse__text_add(out, ",\"%s\":{\"median\":%.*f,\"min\":%.*f,\"max\":%.*f}", name,
-                    digits, s.median * unit, digits, s.least * unit, digits,
-                    s.most * unit);
-}
-
 static void add_devices(copse__text *out, const measuring *m, const subject *s) {
     copse__text_add(out, "{\"bench\":\"step\",\"config\":");
     copse__json_text(out, m->config->path);
@@ -225,8 +199,8 @@ static void add_devices(copse__text *out, const measuring *m, const subject *s) 
         copse__text_add(out, "%s%zu", i ? "," : "", copse__trainer_shard(s->trainer, i));
     copse__text_add(out, "],\"batch\":%" PRIu64 ",\"steps\":%" PRIu64,
                     m->config->train.batch, s->steps);
-    add_spread(out, "samples_per_s", spread_of(s->rates, m->rounds, 1), 1, 1);
-    add_spread(out, "cpu_us_per_sample", spread_of(s->cpu, m->rounds, 1), 1e6, 2);
+    spread_add(out, "samples_per_s", spread_of(s->rates, m->rounds, 1), 1, 1);
+    spread_add(out, "cpu_us_per_sample", spread_of(s->cpu, m->rounds, 1), 1e6, 2);
 }
 
 static spread exposed_part(const measuring *m) {
@@ -240,8 +214,8 @@ static void add_parts(copse__text *out, const measuring *m) {
     const subject *all = &m->subjects[0];
     spread exposed = exposed_part(m);
     copse__text_add(out, ",\"exposed_comm\":%.4f", exposed.median);
-    add_spread(out, "exposed_comm_spread", exposed, 1, 4);
-    add_spread(out, "timed_step_ms", spread_of(m->parts.step, m->rounds, 1), 1e3, 3);
+    spread_add(out, "exposed_comm_spread", exposed, 1, 4);
+    spread_add(out, "timed_step_ms", spread_of(m->parts.step, m->rounds, 1), 1e3, 3);
     copse__text_add(out, ",\"data_ms\":%.3f",
                     spread_of(m->parts.data, m->rounds, 1).median * 1e3);
     copse__text_add(out, ",\"parts_ms\":[");
@@ -293,8 +267,8 @@ static copse_status print_json(const measuring *m, copse_error *err) {
         copse__text_add(&out,
                         "{\"bench\":\"step_scaling\",\"devices\":%zu,\"rounds\":%zu",
                         m->devices.count, m->rounds);
-        add_spread(&out, "efficiency", speed, 1, 4);
-        add_spread(&out, "cpu_efficiency", cpu, 1, 4);
+        spread_add(&out, "efficiency", speed, 1, 4);
+        spread_add(&out, "cpu_efficiency", cpu, 1, 4);
         copse__text_add(&out, ",\"efficiency_of_bests\":%.4f}\n", best);
     }
     copse_status status = copse__text_check(&out, err);

@@ -16,6 +16,7 @@ int copse_cmd_bench_allreduce(int argc, char **argv);
 int copse_cmd_bench_gemm(int argc, char **argv);
 int copse_cmd_bench_conv(int argc, char **argv);
 int copse_cmd_bench_data(int argc, char **argv);
+int copse_cmd_bench_eval(int argc, char **argv);
 int copse_cmd_bench_step(int argc, char **argv);
 int copse_cmd_convert(int argc, char **argv);
 int copse_cmd_data(int argc, char **argv);

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the peers' scripts share: arguments, the networks' shapes, timing, one JSON line.
 
-The data are random and lie in memory before the clock starts; a step is forward, loss, backward and
-Adam's update, with its loss read back once a block. Numbers are of whole blocks of steps.
+The data are random and lie in memory before the clock starts. --mode train: a step is forward, loss,
+backward and Adam's update, with its loss read back once a block. evaluate: forward, the sums of losses and
+of hits, added up where they are and read once a block. predict: the network's outputs, all of them NumPy
+arrays at the block's end. Numbers are of whole blocks of steps.
 """
 import argparse
 import json
@@ -21,6 +23,7 @@ def arguments(**more):
     parser = argparse.ArgumentParser()
     parser.add_argument("--net", choices=sorted(NETS), default="cifar32")
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--mode", choices=["train", "evaluate", "predict"], default="train")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--threads", type=int, default=0, help="0: the framework's own choice")
     for name, help_text in more.items():
@@ -36,7 +39,7 @@ def data(net, batch):
 
 
 def measure(step, read, batch, seconds):
-    """step(i) starts step number i and returns its loss; read(loss) waits for it."""
+    """step(i) starts step number i and returns its loss; read(loss) waits for it, and for all before."""
     for i in range(12):
         loss = step(i)
     read(loss)
@@ -56,9 +59,30 @@ def measure(step, read, batch, seconds):
     return rates
 
 
+def measure_mode(args, step, read, array):
+    """The blocks of any mode. step(i): train: the loss; evaluate: the sums of losses and hits so far, of
+    which read makes a number; predict: the outputs, of which array makes a NumPy array."""
+    if args.mode != "predict":
+        return measure(step, read, args.batch, args.seconds)
+    outputs = []
+
+    def keep(i):
+        outputs.append(step(i))
+        return outputs
+
+    def fetch(pending):
+        made = [array(output) for output in pending]
+        pending.clear()
+        if any(output.shape != (args.batch, CLASSES) for output in made):
+            raise SystemExit("outputs of another shape")
+        return float(made[-1].sum())
+
+    return measure(keep, fetch, args.batch, args.seconds)
+
+
 def report(peer, version, args, rates):
     print(json.dumps({
-        "bench": "step", "peer": peer, "version": version, "net": args.net,
+        "bench": "step", "mode": args.mode, "peer": peer, "version": version, "net": args.net,
         "batch": args.batch,
         "samples_per_s": {"median": statistics.median(rates), "min": min(rates),
                           "max": max(rates)},

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's training steps; --compile: through torch.compile; --channels-last: images and filters laid as NHWC."""
+"""PyTorch's steps; --compile: through torch.compile, without training with its freezing of weights; --frozen:
+evaluation and prediction through TorchScript's optimize_for_inference, which folds batch normalisations and
+lays weights out for oneDNN; --channels-last: images and filters laid as NHWC."""
 import common
 import torch
 from torch import nn
 
-args = common.arguments(compile="torch.compile the network", channels_last="images as NHWC")
+args = common.arguments(compile="torch.compile the network", frozen="optimize_for_inference",
+                        channels_last="images as NHWC")
 shape, groups, hidden, padded = common.NETS[args.net]
 if args.threads:
     torch.set_num_threads(args.threads)
@@ -22,7 +25,14 @@ layers += [nn.Flatten(), nn.Linear(common.features(args.net), hidden), nn.ReLU()
 model = nn.Sequential(*layers)
 if args.channels_last:
     model = model.to(memory_format=torch.channels_last)
+training = args.mode == "train"
+model.train(training)
+if args.compile and not training:
+    import torch._inductor.config
+    torch._inductor.config.freezing = True
 run = torch.compile(model) if args.compile else model
+if args.frozen:
+    run = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(model)))
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, eps=1e-7)
 criterion = nn.CrossEntropyLoss()
 layout = torch.channels_last if args.channels_last else torch.contiguous_format
@@ -31,7 +41,7 @@ batches = [(torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(memory_format=lay
            for x, y in common.data(args.net, args.batch)]
 
 
-def step(i):
+def train(i):
     x, y = batches[i % common.BATCHES]
     optimizer.zero_grad(set_to_none=True)
     loss = criterion(run(x), y)
@@ -40,6 +50,22 @@ def step(i):
     return loss
 
 
-rates = common.measure(step, lambda loss: loss.item(), args.batch, args.seconds)
-name = "pytorch" + " compiled" * args.compile + " channels last" * args.channels_last
+sums = torch.zeros(2)
+
+
+def evaluate(i):
+    x, y = batches[i % common.BATCHES]
+    outputs = run(x)
+    sums[0] += nn.functional.cross_entropy(outputs, y, reduction="sum")
+    sums[1] += (outputs.argmax(1) == y).sum()
+    return sums
+
+
+step = {"train": train, "evaluate": evaluate,
+        "predict": lambda i: run(batches[i % common.BATCHES][0])}[args.mode]
+with torch.inference_mode(not training):
+    rates = common.measure_mode(args, step, lambda value: value.sum().item(),
+                                lambda outputs: outputs.numpy())
+name = ("pytorch" + " compiled" * args.compile + " frozen" * args.frozen +
+        " channels last" * args.channels_last)
 common.report(name, torch.__version__, args, rates)

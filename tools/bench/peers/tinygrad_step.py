@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tinygrad's training steps through TinyJit, on its OpenCL device unless DEV says otherwise."""
+"""tinygrad's steps through TinyJit, on its OpenCL device unless DEV says otherwise."""
 import os
 
 os.environ.setdefault("DEV", "CL")
-os.environ.setdefault("TRAINING", "1")  # what newer versions read; older ones have Tensor.training
 import importlib.metadata
 
 import common
+args = common.arguments()
+training = args.mode == "train"
+# What newer versions read, when they are imported; older ones have Tensor.training.
+os.environ.setdefault("TRAINING", "1" if training else "0")
 from tinygrad import Tensor, TinyJit, nn
 
-args = common.arguments()
 shape, groups, hidden, padded = common.NETS[args.net]
 Tensor.manual_seed(1)
 if hasattr(Tensor, "training"):
-    Tensor.training = True
+    Tensor.training = training
 
 
 class Net:
@@ -48,6 +50,20 @@ def train(x, y):
     return loss.realize(*optimizer.schedule_step())
 
 
-rates = common.measure(lambda i: train(*batches[i % common.BATCHES]),
-                       lambda loss: float(loss.item()), args.batch, args.seconds)
+@TinyJit
+def evaluate(x, y):
+    logits = net(x)
+    losses = logits.sparse_categorical_crossentropy(y, reduction="sum")
+    return losses.stack((logits.argmax(1) == y).sum().float()).realize()
+
+
+@TinyJit
+def predict(x):
+    return net(x).realize()
+
+
+step = {"train": lambda i: train(*batches[i % common.BATCHES]),
+        "evaluate": lambda i: evaluate(*batches[i % common.BATCHES]),
+        "predict": lambda i: predict(batches[i % common.BATCHES][0]).numpy()}[args.mode]
+rates = common.measure_mode(args, step, lambda value: float(value.sum().item()), lambda outputs: outputs)
 common.report("tinygrad", importlib.metadata.version("tinygrad"), args, rates)
