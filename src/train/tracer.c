@@ -8,7 +8,8 @@
 #include "base/mem.h"
 #include "io/trace.h"
 
-/* Rows: one of the host, then two a replica. */
+/* Rows: two of the host, then two a replica. */
+#define TRACK_START 0u
 #define TRACK_DATA 1u
 #define TRACK_PARTS(rank) ((uint32_t)(2 + 2 * (rank)))
 #define TRACK_NODES(rank) ((uint32_t)(3 + 2 * (rank)))
@@ -101,6 +102,16 @@ void copse__tracer_step(copse__tracer *tracer, const copse__trainer *trainer,
         add_parts(tracer, r, times);
         add_nodes(tracer, trainer, r);
     }
+}
+
+void copse__tracer_start(copse__tracer *tracer, const copse__stages *stages) {
+    if (!tracer)
+        return;
+    copse__trace_name(tracer->trace, TRACK_START, "host: start");
+    for (size_t i = 0; i < stages->count; i++)
+        if (stages->of[i].end_ns)
+            copse__trace_span(tracer->trace, TRACK_START, stages->of[i].name,
+                              stages->of[i].begin_ns, stages->of[i].end_ns);
 }
 
 copse_status copse__tracer_close(copse__tracer *tracer, copse_error *err) {

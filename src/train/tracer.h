@@ -2,6 +2,7 @@
 #ifndef COPSE_TRAIN_TRACER_H
 #define COPSE_TRAIN_TRACER_H
 
+#include "base/stages.h"
 #include "train/trainer.h"
 
 /* Where the time of some steps goes, as a trace (io/trace.h): a row on which the host waits for data, and
@@ -18,6 +19,9 @@ void copse__tracer_begin(copse__tracer *tracer, copse__trainer *trainer, uint64_
 /* and from on_step. */
 void copse__tracer_step(copse__tracer *tracer, const copse__trainer *trainer,
                         const copse__progress *now);
+
+/* A row above the others: what the start of the run was made of. NULL is allowed. */
+void copse__tracer_start(copse__tracer *tracer, const copse__stages *stages);
 
 /* Completes the file; NULL is allowed. The first error of all writes is told here. */
 copse_status copse__tracer_close(copse__tracer *tracer, copse_error *err);

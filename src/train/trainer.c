@@ -59,7 +59,6 @@ copse_status copse__trainer_check(const copse__config *config, copse_error *err)
 typedef struct opening {
     copse__trainer *trainer;
     copse__device_options device;
-    bool selftest;
 } opening;
 
 static void mark_ops(bool *ops, const copse__graph *graph) {
@@ -92,10 +91,17 @@ static copse_status open_one(size_t rank, void *user, copse_error *err) {
     if (status == COPSE_OK)
         status = copse__replica_open(&t->replicas[rank], rank, &t->choices[rank],
                                      &o->device, &t->network, sizes, t->training, err);
+    return status;
+}
+
+/* The host is what the others are compared with. */
+static copse_status check_one(size_t rank, void *user, copse_error *err) {
+    const opening *o = user;
+    copse__trainer *t = o->trainer;
     t->replicas[rank].stage = "while it was checked";
-    if (status != COPSE_OK || !o->selftest || t->choices[rank].api == COPSE__API_HOST)
-        return status; /* the host is what the others are compared with */
-    return check_device(t, &t->replicas[rank], err);
+    return t->choices[rank].api == COPSE__API_HOST
+               ? COPSE_OK
+               : check_device(t, &t->replicas[rank], err);
 }
 
 static copse_status plan_one(size_t rank, void *user, copse_error *err) {
@@ -107,9 +113,14 @@ static copse_status plan_one(size_t rank, void *user, copse_error *err) {
 static copse_status prepare_one(size_t rank, void *user, copse_error *err) {
     const opening *o = user;
     o->trainer->replicas[rank].stage = "while its kernels were built";
-    copse__replica *replica = &o->trainer->replicas[rank];
-    copse_status status = copse__replica_prepare(replica, &o->trainer->optimizer, err);
-    return status == COPSE_OK ? copse__replica_warm_up(replica, err) : status;
+    return copse__replica_prepare(&o->trainer->replicas[rank], &o->trainer->optimizer,
+                                  err);
+}
+
+static copse_status warm_one(size_t rank, void *user, copse_error *err) {
+    const opening *o = user;
+    o->trainer->replicas[rank].stage = "while its kernels were run once";
+    return copse__replica_warm_up(&o->trainer->replicas[rank], err);
 }
 
 /* To the measured shard. A device that gets none keeps what it has: it may be needed later. */
@@ -202,11 +213,15 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
                  .device = {.profile = options->profile,
                             .cache_folder = cache,
                             .providers = options->providers,
-                            .backend = options->backend},
-                 .selftest = options->selftest};
+                            .backend = options->backend}};
     copse__workers_set_patience(t->workers, t->stall_ns * COPSE__BUILD_PATIENCE);
-    copse__trainer_tell(t, "opening and checking the devices");
+    copse__trainer_tell(t, "opening the devices");
     COPSE__TRY(copse__workers_run(t->workers, open_one, &o, NULL, err), out);
+    if (options->selftest) {
+        copse__trainer_tell(t, "checking the devices");
+        COPSE__TRY(copse__workers_run(t->workers, check_one, &o, NULL, err), out);
+    }
+    copse__trainer_tell(t, "planning");
     COPSE__TRY(copse__trainer_tune(t, options, cache, err), out);
     COPSE__TRY(make_layout(t, err), out);
     if (options->topo)
@@ -216,11 +231,14 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
         goto out;
     copse__trainer_tell(t, "building kernels");
     COPSE__TRY(copse__workers_run(t->workers, prepare_one, &o, NULL, err), out);
+    copse__trainer_tell(t, "running everything once");
+    COPSE__TRY(copse__workers_run(t->workers, warm_one, &o, NULL, err), out);
     if (measure) {
         COPSE__TRY(copse__calibrate(t, err), out);
         copse__trainer_tell(t, "building kernels for the measured shards");
         COPSE__TRY(copse__workers_run(t->workers, fit_one, &o, NULL, err), out);
     }
+    copse__trainer_tell(t, "setting the weights");
     COPSE__TRY(copse__group_join(t, err), out);
     copse__workers_set_patience(t->workers, t->stall_ns);
     copse__trainer_set_pace(t);

@@ -235,6 +235,10 @@ expect 2 'FIRST:COUNT' train "$digits" --trace-steps 0:3
 expect 2 'FIRST:COUNT' train "$digits" --trace-steps 1:2x
 expect 0 'test: loss' train "$digits" --set train.epochs=1 --trace --out traced
 [ "$(grep -c '"name":"forward and backward"' traced/trace.json)" -eq 10 ] || { echo "FAILED: 10 steps are traced" >&2; failed=1; }
+for stage in 'opening the data' 'looking for devices' 'the first step'; do
+    grep -q "\"name\":\"$stage\"" traced/trace.json || { echo "FAILED: the start is traced: $stage" >&2; failed=1; }
+done
+expect 0 'to the first step: .*opening the data .*building kernels .*the first step' train "$digits" --set train.steps=1 --verbose --out stages
 expect 0 'Usage: copse train' "$copse" train -h
 # A dry run looks at its folder, too.
 expect 2 'holds a run already' "$copse" train "$digits" --devices host --dry-run --out whole

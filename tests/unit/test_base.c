@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stages.h"
 #include "base/text.h"
 
 static copse_error error;
@@ -52,6 +53,27 @@ START_TEST(test_calloc_overflow_fails) {
     void *made = &error;
     ASSERT_FAILS(COPSE_NOMEM, copse__calloc(&made, SIZE_MAX / 2, 3, &error));
     ck_assert_ptr_null(made);
+}
+END_TEST
+
+START_TEST(test_stages_follow_one_another) {
+    copse__stages stages = {0};
+    ck_assert(copse__stages_seconds(&stages) == 0);
+    copse__stages_next(&stages, NULL); /* there is none to end */
+    copse__stages_next(&stages, "first");
+    for (int i = 0; i < 2 * COPSE__MAX_STAGES; i++)
+        copse__stages_next(&stages, "next");
+    copse__stages_next(&stages, NULL);
+    ck_assert_uint_eq(stages.count, COPSE__MAX_STAGES);
+    for (size_t i = 0; i < stages.count; i++) {
+        ck_assert_str_eq(stages.of[i].name, i ? "next" : "first");
+        ck_assert_uint_ge(stages.of[i].end_ns, stages.of[i].begin_ns);
+        if (i > 0)
+            ck_assert_uint_eq(stages.of[i].begin_ns, stages.of[i - 1].end_ns);
+    }
+    double seconds = copse__stages_seconds(&stages);
+    ck_assert(seconds >= 0);
+    ck_assert(copse__stages_seconds(&stages) == seconds); /* it has ended */
 }
 END_TEST
 
@@ -196,6 +218,7 @@ int main(void) {
     ADD_TEST(suite, test_fail_may_pass_its_own_strings_on);
     ADD_TEST(suite, test_status_unknown_code_has_a_name);
     ADD_TEST(suite, test_calloc_overflow_fails);
+    ADD_TEST(suite, test_stages_follow_one_another);
     ADD_TEST(suite, test_format_numbers);
     ADD_TEST(suite, test_crc32c_known_answers);
     ADD_TEST(suite, test_philox_known_answers);

@@ -48,7 +48,12 @@ static uint64_t train(size_t replicas, const char *path, uint64_t first, uint64_
         ASSERT_OK(copse__tracer_open(&tracer, path, first, count, &error));
     loss_count = 0;
     node_count = run.trainer->replicas[0].train_graph->node_count;
+    copse__stages stages = {0};
+    copse__stages_next(&stages, "opening");
+    copse__stages_next(&stages, "the first step");
     ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    copse__stages_next(&stages, NULL);
+    copse__tracer_start(tracer, &stages);
     ASSERT_OK(copse__trainer_hash(run.trainer, &hash, &error));
     ASSERT_OK(copse__tracer_close(tracer, &error));
     tracer = NULL;
@@ -84,7 +89,7 @@ static void check(const char *path, size_t replicas, size_t steps) {
     json_t *root = json_load_file(path, 0, &detail);
     ck_assert_msg(root != NULL, "line %d: %s", detail.line, detail.text);
     const json_t *events = json_object_get(root, "traceEvents");
-    size_t i, parts = 0, nodes = 0, waits = 0, counts = 0;
+    size_t i, parts = 0, nodes = 0, waits = 0, counts = 0, stages = 0;
     const json_t *event;
     json_array_foreach(events, i, event) {
         if (strcmp(json_string_value(json_object_get(event, "ph")), "X") != 0) {
@@ -92,9 +97,11 @@ static void check(const char *path, size_t replicas, size_t steps) {
             continue;
         }
         unsigned track = (unsigned)number(event, "tid");
-        ck_assert_uint_ge(track, 1);
         ck_assert_uint_lt(track, 2 + 2 * replicas);
-        if (track == 1) {
+        if (track == 0) {
+            ck_assert(is_named(event, stages == 0 ? "opening" : "the first step"));
+            stages++;
+        } else if (track == 1) {
             waits++;
         } else if (track % 2 == 0) {
             parts++;
@@ -105,6 +112,7 @@ static void check(const char *path, size_t replicas, size_t steps) {
             ck_assert(lies_in_a_pass(events, event));
         }
     }
+    ck_assert_uint_eq(stages, 2);
     ck_assert_uint_eq(waits, steps);
     ck_assert_uint_eq(counts, steps);
     ck_assert_uint_eq(parts, 4 * replicas * steps);

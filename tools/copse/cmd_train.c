@@ -103,8 +103,19 @@ static bool take(void *user, int id, const char *value) {
 
 /* ---- Hooks ----------------------------------------------------------------------------- */
 
+/* Behind the first step that this process counts. */
+static void tell_start(copse_session *s) {
+    if (s->started)
+        return;
+    s->started = true;
+    copse__stages_next(&s->stages, NULL);
+    copse__stages_log(&s->stages, "to the first step");
+    copse__tracer_start(s->tracer, &s->stages);
+}
+
 static copse_status on_step(void *user, const copse__progress *now, copse_error *err) {
     copse_session *s = user;
+    tell_start(s);
     progress_step(&s->progress, now);
     copse_session_watch_time(s);
     copse__tracer_step(s->tracer, s->trainer, now);
@@ -199,6 +210,7 @@ static copse_status train(copse_session *s, copse_error *err) {
     if (status != COPSE_OK)
         return status;
     bool tested = false;
+    copse__stages_next(&s->stages, "the first step");
     status = copse__trainer_fit(s->trainer, &why);
     if (status == COPSE_OK)
         restore_best(s);

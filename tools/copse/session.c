@@ -168,6 +168,8 @@ static copse_status open_input(copse_session *s, const char *path, copse_error *
 
 void copse_session_on_prepare(void *user, const char *what) {
     copse_session *s = user;
+    if (what)
+        copse__stages_next(&s->stages, what);
     progress_notice(&s->progress, what);
 }
 
@@ -266,11 +268,13 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
     *s = (copse_session){.stop_ns = options->stop_ns};
     signals_catch(options->run != COPSE_RUN_NONE);
     progress_begin(&s->progress, options->quiet, options->verbose);
+    copse__stages_next(&s->stages, "reading the configuration");
     COPSE__TRY(copse__config_load(&s->config, options->config_path,
                                   options->overrides.items, options->overrides.count,
                                   err),
                fail);
     COPSE__TRY(copse__trainer_check(s->config, err), fail);
+    copse__stages_next(&s->stages, "opening the data");
     if (options->predict_input)
         COPSE__TRY(open_input(s, options->predict_input, err), fail);
     else
@@ -281,6 +285,7 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
         COPSE__TRY(
             copse__run_look(s->config, options->run_path, options->look_at_resumed, err),
             fail);
+    copse__stages_next(&s->stages, "looking for devices");
     COPSE__TRY(copse_devices_open(&s->devices, wanted_devices(s, options),
                                   s->config->devices.bench, options->isolate, err),
                fail);
@@ -300,6 +305,7 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
         if (status != COPSE_OK)
             goto fail;
     }
+    copse__stages_next(&s->stages, "opening the run");
     signals_attend(s->trainer, s->run);
     return COPSE_OK;
 fail:

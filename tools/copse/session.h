@@ -2,6 +2,7 @@
 #ifndef TOOLS_COPSE_SESSION_H
 #define TOOLS_COPSE_SESSION_H
 
+#include "base/stages.h"
 #include "command.h"
 #include "progress.h"
 #include "train/datasets.h"
@@ -19,6 +20,8 @@ typedef struct copse_session {
     copse__run *run;       /* NULL: no run folder */
     copse__tracer *tracer; /* NULL: no trace is wanted */
     progress progress;
+    copse__stages stages; /* of the start, until the first step is done */
+    bool started;         /* it is */
     copse__epoch_report last_epoch;
     uint64_t stop_ns; /* of base/clock.h; 0: no such limit */
     bool time_is_up;
