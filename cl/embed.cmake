@@ -2,7 +2,7 @@
 #
 # cmake -DKERNEL=conv.cl -DINCLUDES=folder -DOUTPUT=conv.c -P embed.cmake
 #
-# Turns one kernel file into a C byte array: its `.clh` includes are put in place (each once), with #line marks so
+# Turns one kernel file into a C byte array: its `.clh` and `.cl` includes are put in place (each once), with #line marks so
 # that a compiler's message names the file it is about, and a hash of the whole is written beside it. The
 # result is data for the library; nothing is read from the source folder at run time.
 cmake_minimum_required(VERSION 3.22)
@@ -12,7 +12,7 @@ file(READ "${KERNEL}" text)
 set(text "#line 1 \"${name}.cl\"\n${text}")
 set(seen "")
 
-while(text MATCHES "#include \"([a-z0-9_]+\\.clh)\"\n")
+while(text MATCHES "#include \"([a-z0-9_]+\\.clh?)\"\n")
   set(directive "${CMAKE_MATCH_0}")
   set(include "${CMAKE_MATCH_1}")
   string(FIND "${text}" "${directive}" at)

@@ -30,17 +30,17 @@ static copse_status finite_prepare(copse__launch *launch, copse_error *err) {
     const copse__operands *o = &launch->operands;
     copse_status status;
     if (counts_in_place(launch->graph, launch->node)) {
-        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_check, "",
+        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                       "add_not_finite_f32", err);
         return status == COPSE_OK
                    ? copse__cl_args(launch, 0, 0, err, "vvz", &o->inputs[0],
                                     &o->outputs[0], flat_elements(launch))
                    : status;
     }
-    status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_check, "",
+    status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                   "count_not_finite_f32", err);
     if (status == COPSE_OK)
-        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_check, "",
+        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                       "sum_counts_u32", err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 0, 0, err, "vvz", &o->inputs[0], &o->workspace,
@@ -80,7 +80,7 @@ static copse_status finite_enqueue(copse__launch *launch, const copse__extents *
 static copse_status hash_prepare(copse__launch *launch, copse_error *err) {
     const copse__operands *o = &launch->operands;
     copse_status status =
-        copse__cl_kernel_add(launch, NULL, &copse__cl_source_check, "", "hash_u64", err);
+        copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "", "hash_u64", err);
     if (status == COPSE_OK)
         status =
             copse__cl_args(launch, 0, 0, err, "vvzz", &o->inputs[0], &o->outputs[0],

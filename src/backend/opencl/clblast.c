@@ -225,7 +225,7 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
     copse_status status = copse__cl_clblast_ready(launch->device, err);
     if (status != COPSE_OK || (!has_bias && p.act == COPSE__ACT_NONE))
         return status;
-    status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_elementwise, "",
+    status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                   "bias_act_f32", err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 0, 0, err, "vv", &p.c, &p.bias);

@@ -146,7 +146,7 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
     bool has_bias = copse__cl_input(launch->graph, node, 2) != NULL;
     if (has_bias)
         bias = o->inputs[2];
-    COPSE__TRY(copse__cl_kernel_add(launch, NULL, &copse__cl_source_elementwise, "",
+    COPSE__TRY(copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                     "bias_act_f32", err),
                out);
     COPSE__TRY(copse__cl_args(launch, EPILOGUE, 0, err, "vv", &o->outputs[0], &bias),

@@ -145,7 +145,7 @@ static copse_status filter_prepare(copse__launch *launch, copse_error *err) {
     copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_conv, "",
                                                "conv2d_grad_filter_direct_f32", err);
     if (status == COPSE_OK)
-        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_reduce, "",
+        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                       "sum_parts_f32", err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 0, 0, err, "vvv", &o->inputs[0], &o->inputs[1],

@@ -105,7 +105,7 @@ static copse_status workspace(size_t *bytes, copse__device *device,
 static copse_status prepare_sums(copse__launch *launch, copse_error *err) {
     const copse__operands *o = &launch->operands;
     copse_window g = copse__cl_window(launch->graph, launch->node);
-    const copse__cl_source *source = &copse__cl_source_reduce;
+    const copse__cl_source *source = &copse__cl_source_basic;
     copse__view bias = o->workspace;
     size_t begin = bias_offset(launch->device, launch->graph, launch->node);
     uint32_t parts = (uint32_t)parts_of(launch->device, launch->graph, launch->node);

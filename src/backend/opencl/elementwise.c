@@ -53,9 +53,8 @@ static const char *const act_grad_names[COPSE__ACT_COUNT] = {
 };
 
 static copse_status activation_prepare(copse__launch *launch, copse_error *err) {
-    copse_status status =
-        copse__cl_kernel_add(launch, NULL, &copse__cl_source_elementwise, "",
-                             act_names[launch->node->attrs.act], err);
+    copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
+                                               act_names[launch->node->attrs.act], err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 0, 0, err, "vv", &launch->operands.inputs[0],
                                 &launch->operands.outputs[0]);
@@ -65,7 +64,7 @@ static copse_status activation_prepare(copse__launch *launch, copse_error *err) 
 static copse_status binary_prepare(copse__launch *launch, const char *name,
                                    copse_error *err) {
     copse_status status =
-        copse__cl_kernel_add(launch, NULL, &copse__cl_source_elementwise, "", name, err);
+        copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "", name, err);
     if (status == COPSE_OK)
         status =
             copse__cl_args(launch, 0, 0, err, "vvv", &launch->operands.inputs[0],
@@ -110,12 +109,12 @@ static copse_status dropout_enqueue(copse__launch *launch, const copse__extents 
         launch, 0, samples * ((each + 4 * block - 1) / (4 * block)), 16 * block, err);
 }
 
-/* What the kernel file calls each source type; NULL: no CAST from it. */
+/* What the kernel file calls each source type; "": the one of the basic program. NULL: no CAST from it. */
 static const char *const cast_options[] = {
     [COPSE_F32] = "-DCOPSE_FROM=float",
     [COPSE_F16] = "-DCOPSE_FROM_F16=1",
     [COPSE_F64] = "-DCOPSE_FROM_F64=1",
-    [COPSE_U8] = "-DCOPSE_FROM=uchar",
+    [COPSE_U8] = "",
     [COPSE_I8] = "-DCOPSE_FROM=char",
     [COPSE_U16] = "-DCOPSE_FROM=ushort",
     [COPSE_I16] = "-DCOPSE_FROM=short",
@@ -133,8 +132,10 @@ static bool cast_fits(const copse__device *device, const copse__graph *graph,
 
 static copse_status cast_prepare(copse__launch *launch, copse_error *err) {
     copse_dtype from = copse__cl_input(launch->graph, launch->node, 0)->dtype;
-    copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_cast,
-                                               cast_options[from], "cast_f32", err);
+    const copse__cl_source *source =
+        cast_options[from][0] ? &copse__cl_source_cast : &copse__cl_source_basic;
+    copse_status status =
+        copse__cl_kernel_add(launch, NULL, source, cast_options[from], "cast_f32", err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 0, 0, err, "vv", &launch->operands.inputs[0],
                                 &launch->operands.outputs[0]);

@@ -87,7 +87,7 @@ static copse_status rows_enqueue(copse__launch *launch, const copse__extents *ex
 }
 
 static copse_status add_kernel(copse__launch *launch, copse_error *err) {
-    return copse__cl_kernel_add(launch, NULL, &copse__cl_source_loss, "",
+    return copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                 kernel_name(launch->graph, launch->node), err);
 }
 

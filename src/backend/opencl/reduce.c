@@ -47,10 +47,10 @@ static copse_status bias_prepare(copse__launch *launch, copse_error *err) {
     const copse__tensor *x = copse__cl_input(launch->graph, launch->node, 0);
     uint32_t columns = (uint32_t)copse__tensor_columns(x);
     uint32_t parts = (uint32_t)copse__cl_row_parts(launch->device, x);
-    copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_reduce, "",
+    copse_status status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                                "sum_rows_f32", err);
     if (status == COPSE_OK)
-        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_reduce, "",
+        status = copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "",
                                       "sum_parts_f32", err);
     if (status == COPSE_OK)
         status = copse__cl_args(launch, 0, 0, err, "vv", &o->inputs[0], &o->workspace);

@@ -6,17 +6,16 @@
 
 /* One kernel file of cl/, with its includes in place, as cl/embed.cmake made it. */
 typedef struct copse__cl_source {
-    const char *name; /* "elementwise" */
+    const char *name; /* "basic" */
     const char *text; /* NUL-terminated */
     size_t bytes;     /* without the NUL */
     const char *hash; /* 32 hexadecimal digits over the text */
 } copse__cl_source;
 
+extern const copse__cl_source copse__cl_source_basic; /* what every run needs */
 extern const copse__cl_source copse__cl_source_cast;
-extern const copse__cl_source copse__cl_source_check;
 extern const copse__cl_source copse__cl_source_columns;
 extern const copse__cl_source copse__cl_source_dropout;
-extern const copse__cl_source copse__cl_source_elementwise;
 extern const copse__cl_source copse__cl_source_expression;
 extern const copse__cl_source copse__cl_source_conv;
 extern const copse__cl_source copse__cl_source_conv_packed;
@@ -26,12 +25,9 @@ extern const copse__cl_source copse__cl_source_conv_tiled;
 extern const copse__cl_source copse__cl_source_gemm;
 extern const copse__cl_source copse__cl_source_gemm_packed;
 extern const copse__cl_source copse__cl_source_gemm_small;
-extern const copse__cl_source copse__cl_source_loss;
 extern const copse__cl_source copse__cl_source_norm;
 extern const copse__cl_source copse__cl_source_peak;
 extern const copse__cl_source copse__cl_source_pool;
-extern const copse__cl_source copse__cl_source_reduce;
-extern const copse__cl_source copse__cl_source_update;
 
 /* All of them, NULL-terminated, in alphabetical order. */
 extern const copse__cl_source *const copse__cl_sources[];

@@ -8,7 +8,7 @@
 
 static copse_status add_kernel(copse__launch *launch, const char *name,
                                copse_error *err) {
-    return copse__cl_kernel_add(launch, NULL, &copse__cl_source_update, "", name, err);
+    return copse__cl_kernel_add(launch, NULL, &copse__cl_source_basic, "", name, err);
 }
 
 static size_t flat_elements(const copse__launch *launch) {
