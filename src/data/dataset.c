@@ -200,8 +200,9 @@ static open_fn *const openers[] = {
     [COPSE_DATA_SYNTHETIC] = copse__synthetic_open,
 };
 
-copse_status copse_dataset_open(copse_dataset **out, const copse_data_source *source,
-                                copse_error *err) {
+copse_status copse__dataset_open_ahead(copse_dataset **out,
+                                       const copse_data_source *source,
+                                       copse_error *err) {
     *out = NULL;
     const char *name = copse_data_format_name(source->format);
     if (!name)
@@ -215,7 +216,7 @@ copse_status copse_dataset_open(copse_dataset **out, const copse_data_source *so
         return copse__fail(err, COPSE_INVALID, 0, NULL,
                            "%s data needs the names of its classes, not their number",
                            name);
-    copse__found_files files = {0};
+    copse__found_files files = {.ahead = true};
     copse_status status = copse__paths_find(&files.paths, source->folder, source->paths,
                                             source->path_count, err);
     if (status == COPSE_OK)
@@ -231,5 +232,21 @@ copse_status copse_dataset_open(copse_dataset **out, const copse_data_source *so
     }
     copse__paths_free(&files.paths);
     copse__paths_free(&files.label_paths);
+    return status;
+}
+
+copse_status copse__dataset_arrive(copse_dataset *set, copse_error *err) {
+    return set && set->ops->arrive ? set->ops->arrive(set, err) : COPSE_OK;
+}
+
+copse_status copse_dataset_open(copse_dataset **out, const copse_data_source *source,
+                                copse_error *err) {
+    copse_status status = copse__dataset_open_ahead(out, source, err);
+    if (status == COPSE_OK)
+        status = copse__dataset_arrive(*out, err);
+    if (status != COPSE_OK) {
+        copse_dataset_close(*out);
+        *out = NULL;
+    }
     return status;
 }

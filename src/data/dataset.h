@@ -40,6 +40,9 @@ typedef struct copse__dataset_ops {
      * stream. */
     copse_status (*read)(copse_dataset *set, size_t index, copse__scratch *scratch,
                          void *features, void *labels, copse_error *err);
+    /* Waits for what still arrives behind the opening, and says how that ended; thread-safe, also
+     * where it was asked before. NULL: all is there. */
+    copse_status (*arrive)(copse_dataset *set, copse_error *err);
     /* Where a sample is, for people: "images.gz, sample 7". */
     void (*locate)(const copse_dataset *set, size_t index, char *buffer, size_t bytes);
     /* Frees state only. */
@@ -96,7 +99,15 @@ copse_dataset *copse__dataset_retain(copse_dataset *set);
 
 typedef struct copse__found_files {
     copse__paths paths, label_paths; /* of a source, expanded */
+    bool ahead; /* what takes long may go on behind the opening (ops->arrive) */
 } copse__found_files;
+
+/* copse_dataset_open that may return before all samples are there: who reads one waits, and
+ * copse__dataset_arrive, which is to be called before samples are relied on, tells of damage. */
+copse_status copse__dataset_open_ahead(copse_dataset **out,
+                                       const copse_data_source *source, copse_error *err);
+/* NULL is allowed. */
+copse_status copse__dataset_arrive(copse_dataset *set, copse_error *err);
 
 /* Sets set->key from everything that decides what the samples are. */
 copse_status copse__dataset_set_key(copse_dataset *set, const copse_data_source *source,

@@ -347,7 +347,9 @@ copse_status copse_pipeline_open(copse_pipeline **out, copse_dataset *dataset,
                                  copse_error *err) {
     *out = NULL;
     copse_pipeline *p;
-    copse_status status = copse__calloc(&p, 1, sizeof *p, err);
+    copse_status status = copse__dataset_arrive(dataset, err);
+    if (status == COPSE_OK)
+        status = copse__calloc(&p, 1, sizeof *p, err);
     if (status != COPSE_OK)
         return status;
     p->set = copse__dataset_retain(dataset);

@@ -34,11 +34,20 @@ static copse_status table_read(copse_dataset *set, size_t index, copse__scratch 
                                void *features, void *labels, copse_error *err) {
     const copse__table *table = set->state;
     (void)scratch;
-    (void)err;
+    if (table->arrival) {
+        copse_status status = copse__arrival_wait(table->arrival, err);
+        if (status != COPSE_OK)
+            return status;
+    }
     memcpy(features, table->features + index * set->feature_bytes, set->feature_bytes);
     if (labels)
         memcpy(labels, table->labels + index * set->label_bytes, set->label_bytes);
     return COPSE_OK;
+}
+
+static copse_status table_arrive(copse_dataset *set, copse_error *err) {
+    const copse__table *table = set->state;
+    return table->arrival ? copse__arrival_wait(table->arrival, err) : COPSE_OK;
 }
 
 static void table_locate(const copse_dataset *set, size_t index, char *buffer,
@@ -58,6 +67,7 @@ static void table_close(copse_dataset *set) {
     copse__table *table = set->state;
     if (!table)
         return;
+    copse__arrival_free(table->arrival); /* before what it writes to */
     free(table->features);
     free(table->labels);
     free(table->first);
@@ -65,8 +75,10 @@ static void table_close(copse_dataset *set) {
     free(table);
 }
 
-static const copse__dataset_ops table_ops = {
-    .read = table_read, .locate = table_locate, .close = table_close};
+static const copse__dataset_ops table_ops = {.read = table_read,
+                                             .arrive = table_arrive,
+                                             .locate = table_locate,
+                                             .close = table_close};
 
 copse_status copse__table_new(copse_dataset **out, const char *name, copse_error *err) {
     copse_status status = copse__dataset_new(out, &table_ops, name, err);

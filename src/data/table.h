@@ -2,6 +2,7 @@
 #ifndef COPSE_DATA_TABLE_H
 #define COPSE_DATA_TABLE_H
 
+#include "data/arrival.h"
 #include "data/dataset.h"
 
 /* A whole file's numbers: row-major, host byte order, dimension 0 counts samples. */
@@ -28,6 +29,7 @@ typedef struct copse__table {
     copse__paths files;
     size_t *first;
     size_t first_capacity;
+    copse__arrival *arrival; /* of features that are still read; NULL: none are */
 } copse__table;
 
 /* A set over an empty table, for an opening function to fill. */

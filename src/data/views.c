@@ -28,6 +28,11 @@ static void slice_locate(const copse_dataset *set, size_t index, char *buffer,
     part->whole->ops->locate(part->whole, part->first + index, buffer, bytes);
 }
 
+static copse_status slice_arrive(copse_dataset *set, copse_error *err) {
+    const slice *part = set->state;
+    return copse__dataset_arrive(part->whole, err);
+}
+
 static void slice_close(copse_dataset *set) {
     slice *part = set->state;
     if (part)
@@ -35,8 +40,10 @@ static void slice_close(copse_dataset *set) {
     free(part);
 }
 
-static const copse__dataset_ops slice_ops = {
-    .read = slice_read, .locate = slice_locate, .close = slice_close};
+static const copse__dataset_ops slice_ops = {.read = slice_read,
+                                             .arrive = slice_arrive,
+                                             .locate = slice_locate,
+                                             .close = slice_close};
 
 copse_status copse_dataset_slice(copse_dataset **out, copse_dataset *whole, size_t first,
                                  size_t count, copse_error *err) {

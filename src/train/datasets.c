@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "data/dataset.h"
 
 /* As data.cache says; a file gets the set's name behind its own, but for the training set. Closes
  * what it replaces, also on failure. */
@@ -56,7 +57,7 @@ static copse_status open_source(copse_dataset **out, const copse__config *config
         source.class_count = classes;
     }
     if (status == COPSE_OK)
-        status = copse_dataset_open(out, &source, err);
+        status = copse__dataset_open_ahead(out, &source, err);
     if (status == COPSE_OK)
         status = cache(out, config, name, err);
     free(names);
@@ -110,8 +111,8 @@ static size_t find_classes(const copse__config *config, const copse_dataset *set
                                 : copse_dataset_classes(set);
 }
 
-copse_status copse__datasets_open(copse__datasets *out, const copse__config *config,
-                                  bool need_train, copse_error *err) {
+copse_status copse__datasets_begin(copse__datasets *out, const copse__config *config,
+                                   bool need_train, copse_error *err) {
     const copse__config_data *data = &config->data;
     copse_status status;
     *out = (copse__datasets){0};
@@ -164,6 +165,24 @@ copse_status copse__datasets_open(copse__datasets *out, const copse__config *con
     return COPSE_OK;
 fail:
     copse__datasets_close(out);
+    return status;
+}
+
+copse_status copse__datasets_arrive(const copse__datasets *sets, copse_error *err) {
+    copse_dataset *const of[] = {sets->train, sets->validation, sets->test};
+    copse_status status = COPSE_OK;
+    for (size_t i = 0; i < COPSE__COUNT(of) && status == COPSE_OK; i++)
+        status = copse__dataset_arrive(of[i], err);
+    return status;
+}
+
+copse_status copse__datasets_open(copse__datasets *out, const copse__config *config,
+                                  bool need_train, copse_error *err) {
+    copse_status status = copse__datasets_begin(out, config, need_train, err);
+    if (status == COPSE_OK)
+        status = copse__datasets_arrive(out, err);
+    if (status != COPSE_OK)
+        copse__datasets_close(out);
     return status;
 }
 

@@ -19,6 +19,11 @@ typedef struct copse__datasets {
  * the validation set. Checks that all sets have samples of one kind. */
 copse_status copse__datasets_open(copse__datasets *out, const copse__config *config,
                                   bool need_train, copse_error *err);
+/* The same in two steps: between them other things can be done while large files are still unpacked.
+ * Until the second has said that all samples are there, damage may not be known. */
+copse_status copse__datasets_begin(copse__datasets *out, const copse__config *config,
+                                   bool need_train, copse_error *err);
+copse_status copse__datasets_arrive(const copse__datasets *sets, copse_error *err);
 /* All zero is allowed. */
 void copse__datasets_close(copse__datasets *sets);
 

@@ -81,6 +81,9 @@ expect 5 'short.idx' train "$digits" --set data.train.images=short.idx
 head -c 3000 train-images-idx3-ubyte.gz >short.gz
 expect 5 'short.gz' train "$digits" --set data.train.images=short.gz
 printf 'no idx at all' >text.idx
+expect 5 'short.gz' train "$digits" --set data.train.images=short.gz --out damaged_data
+[ ! -e damaged_data ] || { echo "FAILED: damaged data leave a run folder" >&2; failed=1; }
+expect 5 'short.gz' train "$digits" --set data.train.images=short.gz --dry-run
 expect 5 'text.idx' train "$digits" --set data.train.images=text.idx
 expect 5 '360 labels' train "$digits" --set data.train.labels=test-labels-idx1-ubyte.gz
 expect 5 'label' train "$digits" --set model.2.dense.units=9 --out nine

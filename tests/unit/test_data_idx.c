@@ -4,6 +4,8 @@
 
 #include <copse/data.h>
 
+#include "data/dataset.h"
+
 static copse_error error;
 static char *folder;
 
@@ -58,6 +60,71 @@ START_TEST(test_idx_plain_and_gzip_read_the_same) {
     write_gzip(in_folder(folder, "l.gz"), labels, sizeof labels);
     check_small("i", "l");
     check_small("i.gz", "l.gz");
+}
+END_TEST
+
+/* 4000 images of 16 x 16 whose pixels cannot be compressed much; cut: so many bytes of the file are missing. */
+static void write_many(const char *name, size_t cut) {
+    static unsigned char many[16 + 4000 * 256] = {0, 0, 8, 3,  0, 0, 15, 160,
+                                                  0, 0, 0, 16, 0, 0, 0,  16};
+    uint32_t state = 1;
+    for (size_t i = 16; i < sizeof many; i++) {
+        state = state * 1664525u + 1013904223u;
+        many[i] = (unsigned char)(state >> 24);
+    }
+    write_gzip(in_folder(folder, name), many, sizeof many - cut);
+}
+
+START_TEST(test_idx_that_arrives_later_is_the_same) {
+    const char *name = "i.gz";
+    unsigned char here[256], there[256];
+    copse_dataset *whole, *ahead;
+    const copse_data_source source = {
+        .format = COPSE_DATA_IDX, .folder = folder, .paths = &name, .path_count = 1};
+    write_many(name, 0);
+    ASSERT_OK(copse_dataset_open(&whole, &source, &error));
+    ASSERT_OK(copse__dataset_open_ahead(&ahead, &source, &error));
+    ck_assert_uint_eq(copse_dataset_count(ahead), 4000);
+    for (size_t i = 4000; i-- > 0;) { /* the last one first: it is waited for */
+        ASSERT_OK(copse_dataset_read(whole, i, here, NULL, &error));
+        ASSERT_OK(copse_dataset_read(ahead, i, there, NULL, &error));
+        ck_assert_mem_eq(here, there, sizeof here);
+    }
+    ASSERT_OK(copse__dataset_arrive(ahead, &error));
+    copse_dataset_close(ahead);
+    for (int i = 0; i < 20; i++) { /* nobody waits for it */
+        ASSERT_OK(copse__dataset_open_ahead(&ahead, &source, &error));
+        copse_dataset_close(ahead);
+    }
+    copse_dataset_close(whole);
+    ASSERT_OK(copse__dataset_arrive(NULL, &error));
+}
+END_TEST
+
+START_TEST(test_idx_damage_that_arrives_later_is_told_to_all) {
+    const char *name = "i.gz";
+    unsigned char pixels[256];
+    copse_dataset *set, *part;
+    copse_pipeline *pipeline;
+    const copse_pipeline_options options = {.batch = 8, .epochs = 1};
+    const copse_data_source source = {.format = COPSE_DATA_IDX,
+                                      .folder = folder,
+                                      .paths = &name,
+                                      .path_count = 1,
+                                      .skip_errors = true};
+    write_many(name, 1);
+    ASSERT_OK(copse__dataset_open_ahead(&set, &source, &error));
+    ASSERT_OK(copse_dataset_slice(&part, set, 10, 20, &error));
+    /* In the order in which they could come too early. */
+    ASSERT_FAILS(COPSE_FORMAT, copse_pipeline_open(&pipeline, part, &options, &error));
+    ASSERT_FAILS(COPSE_FORMAT, copse_dataset_read(part, 0, pixels, NULL, &error));
+    ASSERT_FAILS(COPSE_FORMAT, copse__dataset_arrive(part, &error));
+    ASSERT_FAILS(COPSE_FORMAT, copse__dataset_arrive(set, &error));
+    ck_assert(strstr(error.text, "ends within the IDX data"));
+    copse_dataset_close(set);
+    copse_dataset_close(part);
+    ASSERT_FAILS(COPSE_FORMAT, copse_dataset_open(&set, &source, &error));
+    ck_assert_ptr_null(set);
 }
 END_TEST
 
@@ -297,6 +364,8 @@ int main(void) {
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, test_idx_plain_and_gzip_read_the_same);
+    tcase_add_test(tests, test_idx_that_arrives_later_is_the_same);
+    tcase_add_test(tests, test_idx_damage_that_arrives_later_is_told_to_all);
     tcase_add_test(tests, test_idx_every_type_is_read);
     tcase_add_test(tests, test_idx_floating_labels_are_targets);
     tcase_add_test(tests, test_idx_glob_joins_sorted_files);

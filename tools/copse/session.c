@@ -278,10 +278,10 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
     if (options->predict_input)
         COPSE__TRY(open_input(s, options->predict_input, err), fail);
     else
-        COPSE__TRY(copse__datasets_open(&s->sets, s->config, options->training, err),
+        COPSE__TRY(copse__datasets_begin(&s->sets, s->config, options->training, err),
                    fail);
     COPSE__TRY(check_model(s, options->training, err), fail);
-    if (options->run == COPSE_RUN_NONE && options->training)
+    if (options->run != COPSE_RUN_RESUME && options->training)
         COPSE__TRY(
             copse__run_look(s->config, options->run_path, options->look_at_resumed, err),
             fail);
@@ -293,11 +293,16 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
         copse__log(COPSE_LOG_WARN,
                    "no OpenCL device is usable: the host backend is used, "
                    "which is slow; `cltopo doctor` tells why");
-    if (options->run != COPSE_RUN_NONE)
-        COPSE__TRY(copse__run_open(&s->run, s->config, options->run_path,
-                                   options->run == COPSE_RUN_RESUME, err),
+    if (options->run == COPSE_RUN_RESUME) /* its plan says how to open the trainer */
+        COPSE__TRY(copse__run_open(&s->run, s->config, options->run_path, true, err),
                    fail);
     COPSE__TRY(open_trainer(s, options, err), fail);
+    copse__stages_next(&s->stages, "waiting for the data");
+    COPSE__TRY(copse__datasets_arrive(&s->sets, err), fail);
+    copse__stages_next(&s->stages, "opening the run");
+    if (options->run == COPSE_RUN_NEW)
+        COPSE__TRY(copse__run_open(&s->run, s->config, options->run_path, false, err),
+                   fail);
     if (options->need_weights) {
         status = load_weights(s, options, err);
         if (status == COPSE_CONFIG && options->predict_input)
@@ -305,7 +310,6 @@ copse_status copse_session_open(copse_session *s, const copse_session_options *o
         if (status != COPSE_OK)
             goto fail;
     }
-    copse__stages_next(&s->stages, "opening the run");
     signals_attend(s->trainer, s->run);
     return COPSE_OK;
 fail:
