@@ -264,20 +264,32 @@ const float *copse__program_stats(const copse__program *p, size_t slot, size_t s
     return at;
 }
 
-copse_status copse__program_read_tensor(copse__program *p, copse__tensor_id tensor,
-                                        const copse__extents *extents, void *out,
-                                        copse_error *err) {
+/* *done stays NULL where there is nothing to read. done NULL: nobody asks. */
+static copse_status queue_read(copse__program *p, copse__tensor_id tensor,
+                               const copse__extents *extents, void *out,
+                               copse__fence **done, copse_error *err) {
     copse__view from = tensor_view(p, tensor, 0);
     const copse__tensor *info = &p->graph->tensors[tensor];
     if (!from.buffer)
         return copse__fail(err, COPSE_INVALID, 0, info->name,
                            "the plan keeps no memory for this tensor");
     size_t bytes = copse__tensor_bytes(info, extents);
-    if (bytes == 0)
-        return COPSE_OK;
+    return bytes ? p->backend->read(p->device, COPSE__QUEUE_COMPUTE, out, from, bytes,
+                                    NULL, done, err)
+                 : COPSE_OK;
+}
+
+copse_status copse__program_collect_output(copse__program *p,
+                                           const copse__extents *extents, float *out,
+                                           copse_error *err) {
+    return queue_read(p, p->graph->output, extents, out, NULL, err);
+}
+
+copse_status copse__program_read_tensor(copse__program *p, copse__tensor_id tensor,
+                                        const copse__extents *extents, void *out,
+                                        copse_error *err) {
     copse__fence *done = NULL;
-    copse_status status = p->backend->read(p->device, COPSE__QUEUE_COMPUTE, out, from,
-                                           bytes, NULL, &done, err);
+    copse_status status = queue_read(p, tensor, extents, out, &done, err);
     if (status == COPSE_OK)
         status = p->backend->flush(p->device, COPSE__QUEUE_COMPUTE, err);
     if (status == COPSE_OK && done)

@@ -49,7 +49,12 @@ const float *copse__program_metrics(const copse__program *program, size_t slot);
 const float *copse__program_stats(const copse__program *program, size_t slot,
                                   size_t state);
 
-/* The network's output at these extents (float32) into host memory. Blocks. */
+/* Queues the download of the network's output (float32) behind the run that was queued last; `out` must stay
+ * until a collect that is queued after it was waited for. */
+copse_status copse__program_collect_output(copse__program *program,
+                                           const copse__extents *extents, float *out,
+                                           copse_error *err);
+/* The same, and blocks. */
 copse_status copse__program_read_output(copse__program *program,
                                         const copse__extents *extents, float *out,
                                         copse_error *err);

@@ -32,6 +32,13 @@ typedef struct copse__sizes {
     size_t parts;  /* sums of subtrees that it gives to the host in a step; 0: none */
 } copse__sizes;
 
+/* Rows of a batch in host memory. */
+typedef struct copse__share {
+    const void *features, *labels; /* labels NULL: none */
+    size_t rows;                   /* 0: none */
+    size_t first_row;              /* in the global batch */
+} copse__share;
+
 typedef struct copse__replica {
     size_t rank;
     copse__device *device;
@@ -54,6 +61,10 @@ typedef struct copse__replica {
     float *moments;                       /* by micro-batch, then state: [2, C] */
     size_t moment_count, moment_capacity; /* floats */
     size_t share_rows;
+
+    /* The share that is evaluated at the moment; its results are not taken yet. rows 0: none. */
+    copse__share under_way;
+    size_t under_way_slot;
 
     /* Sums of maximal subtrees, in pinned memory, bucket after bucket. */
     copse__buffer **parts;
@@ -96,13 +107,6 @@ copse_status copse__replica_resize(copse__replica *replica, const copse__network
 /* Also closes the device. A replica that is all zero is allowed. Of a lost one nothing is released: its
  * driver may still use all of it. */
 void copse__replica_close(copse__replica *replica);
-
-/* Rows of a batch in host memory. */
-typedef struct copse__share {
-    const void *features, *labels; /* labels NULL: none */
-    size_t rows;                   /* 0: none */
-    size_t first_row;              /* in the global batch */
-} copse__share;
 
 /* One replica's share of one optimizer step. */
 typedef struct copse__step {
@@ -164,11 +168,14 @@ copse_status copse__replica_finish(copse__replica *replica, copse__step *step,
 copse_status copse__replica_apply(copse__replica *replica, copse__step *step,
                                   copse_error *err);
 
-/* Runs the inference program over a share and waits. outputs: the network's output of each row, or NULL.
- */
-copse_status copse__replica_evaluate(copse__replica *replica, const copse__share *share,
-                                     const copse__share *next, float *outputs,
+/* Runs the inference program over step->share, whose outputs go to step->outputs (NULL: nowhere). With
+ * step->ahead, which a share of one micro-batch allows, it is only enqueued, and results are those of the share
+ * before, or of none; outputs and the share stay where they are until this one's results were taken. Else it
+ * blocks until the results can be read; nothing may be under way then. */
+copse_status copse__replica_evaluate(copse__replica *replica, const copse__step *step,
                                      copse_error *err);
+/* Blocks until the share that is under way is done: results are its own, or of none. */
+copse_status copse__replica_evaluated(copse__replica *replica, copse_error *err);
 
 /* Forward and backward of `rows` samples (what is in the input slot) without any consequence, and waits.
  */

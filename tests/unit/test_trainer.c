@@ -388,6 +388,111 @@ START_TEST(test_predict_gives_all_rows_in_order) {
 }
 END_TEST
 
+typedef struct passed {
+    uint64_t calls, rows, samples;
+} passed;
+
+static void count_batch(void *user, const copse__progress *now) {
+    passed *p = user;
+    p->calls++;
+    p->rows += now->rows;
+    ck_assert_uint_eq(now->index, p->calls);
+    ck_assert_uint_eq(now->count, 3);
+    ck_assert_uint_gt(now->epoch_score.samples, p->samples);
+    p->samples = now->epoch_score.samples;
+    ck_assert_uint_eq(p->samples, p->rows);
+}
+
+/* A batch is reported when it is done, though the next one is begun before. */
+START_TEST(test_evaluate_reports_each_batch_once) {
+    for (size_t replicas = 1; replicas <= 3; replicas += 2) {
+        test_run run;
+        passed seen = {0};
+        copse__score score;
+        test_run_open(&run, cnn, 100, replicas, NULL);
+        copse__trainer_hooks hooks = {.on_evaluate = count_batch, .user = &seen};
+        copse__trainer_options options = {
+            .choices = run.choices, .choice_count = replicas, .hooks = &hooks};
+        ASSERT_OK(
+            copse__trainer_open(&run.trainer, run.config, &run.sets, &options, &error));
+        ASSERT_OK(
+            copse__trainer_evaluate(run.trainer, run.sets.test, "test", &score, &error));
+        ck_assert_uint_eq(seen.calls, 3);
+        ck_assert_uint_eq(seen.rows, 51);
+        ck_assert_uint_eq(score.samples, 51);
+        test_run_close(&run);
+    }
+}
+END_TEST
+
+static void stop_behind_the_first(void *user, const copse__progress *now) {
+    if (now->index == 1)
+        copse__trainer_stop(*(copse__trainer **)user);
+}
+
+/* What was begun and never ended does not show in the next pass. */
+START_TEST(test_evaluate_stopped_and_begun_anew) {
+    test_run run;
+    copse__score whole, stopped, again;
+    float a[51 * 4], b[51 * 4], *end_a = a, *end_b = b;
+    test_run_open(&run, cnn, 100, 2, NULL);
+    copse__trainer_hooks hooks = {.user = &run.trainer};
+    copse__trainer_options options = {
+        .choices = run.choices, .choice_count = 2, .hooks = &hooks};
+    ASSERT_OK(copse__trainer_open(&run.trainer, run.config, &run.sets, &options, &error));
+    ASSERT_OK(
+        copse__trainer_evaluate(run.trainer, run.sets.test, "test", &whole, &error));
+    ASSERT_OK(
+        copse__trainer_predict(run.trainer, run.sets.test, keep_rows, &end_a, &error));
+    copse__trainer_close(run.trainer);
+    hooks.on_evaluate = stop_behind_the_first;
+    ASSERT_OK(copse__trainer_open(&run.trainer, run.config, &run.sets, &options, &error));
+    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_evaluate(run.trainer, run.sets.test,
+                                                            "test", &stopped, &error));
+    ck_assert_uint_eq(stopped.samples, 24);
+    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_predict(run.trainer, run.sets.test,
+                                                           keep_rows, &end_b, &error));
+    ck_assert_int_eq(end_b - b, 24 * 4);
+    ck_assert_mem_eq(a, b, 24 * 4 * sizeof *a);
+    /* The last batch, where nobody stops it any more. */
+    copse_dataset *tail;
+    ASSERT_OK(copse_dataset_slice(&tail, run.sets.test, 0, 24, &error));
+    ASSERT_FAILS(COPSE_INTERRUPTED,
+                 copse__trainer_evaluate(run.trainer, tail, "test", &again, &error));
+    ck_assert_uint_eq(again.samples, 24);
+    ck_assert(again.loss_sum == stopped.loss_sum);
+    copse_dataset_close(tail);
+    test_run_close(&run);
+}
+END_TEST
+
+/* Shares of several micro-batches, which do not run ahead: the same rows. */
+START_TEST(test_predict_in_micro_batches) {
+    static const char cut[] = "model:\n"
+                              "  - conv2d: {filters: 4, kernel: 3, activation: relu}\n"
+                              "  - max_pool2d: {pool: 2}\n"
+                              "  - flatten\n"
+                              "  - dense: {units: 4}\n"
+                              "train: {loss: sparse_categorical_crossentropy,\n"
+                              "  optimizer: adam, batch: 24, epochs: 1,\n"
+                              "  reproducible: devices, micro_shard: 5}\n";
+    test_run one, many;
+    test_run_open(&one, cnn, 100, 1, NULL);
+    test_run_open(&many, cut, 100, 2, NULL);
+    test_run_start(&one);
+    test_run_start(&many);
+    float a[51 * 4], b[51 * 4], *end_a = a, *end_b = b;
+    ASSERT_OK(
+        copse__trainer_predict(one.trainer, one.sets.test, keep_rows, &end_a, &error));
+    ASSERT_OK(
+        copse__trainer_predict(many.trainer, many.sets.test, keep_rows, &end_b, &error));
+    ck_assert_int_eq(end_b - b, 51 * 4);
+    ck_assert_mem_eq(a, b, sizeof a);
+    test_run_close(&one);
+    test_run_close(&many);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("trainer");
     ADD_TEST(suite, test_fit_uneven_replicas_learn_as_one);
@@ -404,5 +509,8 @@ int main(void) {
     ADD_TEST(suite, test_fit_ahead_stops_and_counts_what_was_done);
     ADD_TEST(suite, test_fit_skip_counts_what_is_not_finite);
     ADD_TEST(suite, test_predict_gives_all_rows_in_order);
+    ADD_TEST(suite, test_evaluate_reports_each_batch_once);
+    ADD_TEST(suite, test_evaluate_stopped_and_begun_anew);
+    ADD_TEST(suite, test_predict_in_micro_batches);
     return run_suite(suite);
 }

@@ -215,8 +215,8 @@ START_TEST(test_loss_stop_keeps_the_state) {
 }
 END_TEST
 
-/* In the middle of a pass over a set: every sample is counted once, every row predicted once, in order. */
-START_TEST(test_loss_during_evaluation_and_prediction) {
+/* In the middle of a pass over a set: every sample is counted once. */
+START_TEST(test_loss_during_evaluation) {
     test_run run;
     copse__score before, after;
     open_run(&run, going_on, 3);
@@ -236,6 +236,50 @@ START_TEST(test_loss_during_evaluation_and_prediction) {
     ASSERT_OK(copse__trainer_fit(run.trainer, &error));
     check_losses(&run, "after evaluation");
     close_run(&run, "evaluation");
+}
+END_TEST
+
+static copse_status keep_rows(void *user, const float *values, size_t rows,
+                              size_t columns, copse_error *err) {
+    (void)err;
+    float **at = user;
+    memcpy(*at, values, rows * columns * sizeof *values);
+    *at += rows * columns;
+    return COPSE_OK;
+}
+
+/* A device that fails, or hangs and comes back, at any call of a prediction: every row once, in order. What it
+ * still writes then, nobody reads. */
+START_TEST(test_loss_during_prediction) {
+    static const struct {
+        frail_call call;
+        size_t nth;
+        frail_action action;
+    } faults[] = {
+        {FRAIL_RUN, 1, FRAIL_FAIL},   {FRAIL_RUN, 2, FRAIL_FAIL},
+        {FRAIL_READ, 1, FRAIL_FAIL},  {FRAIL_READ, 3, FRAIL_FAIL},
+        {FRAIL_WRITE, 3, FRAIL_FAIL}, {FRAIL_WAIT, 2, FRAIL_FAIL},
+        {FRAIL_RUN, 3, FRAIL_HANG},   {FRAIL_READ, 2, FRAIL_HANG},
+        {FRAIL_WAIT, 1, FRAIL_HANG},
+    };
+    size_t lost = 0;
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        test_run run;
+        float before[SAMPLES * 4], after[SAMPLES * 4], *end = before, *begin = after;
+        frail_reset();
+        open_run(&run, faults[i].action == FRAIL_HANG ? impatient : going_on, 3);
+        ASSERT_OK(
+            copse__trainer_predict(run.trainer, run.sets.test, keep_rows, &end, &error));
+        frail_fault(1, faults[i].call, faults[i].nth, faults[i].action);
+        ASSERT_OK(copse__trainer_predict(run.trainer, run.sets.test, keep_rows, &begin,
+                                         &error));
+        ck_assert_int_eq(begin - after, end - before);
+        for (ptrdiff_t k = 0; k < end - before; k++)
+            ck_assert_double_eq_tol(after[k], before[k], 1e-5);
+        lost += copse__trainer_is_lost(run.trainer, 1);
+        close_run(&run, "prediction");
+    }
+    ck_assert_uint_eq(lost, sizeof faults / sizeof *faults);
 }
 END_TEST
 
@@ -265,7 +309,8 @@ int main(void) {
     ADD(test_loss_late_answers_are_waited_for);
     ADD(test_loss_one_after_the_other);
     ADD(test_loss_stop_keeps_the_state);
-    ADD(test_loss_during_evaluation_and_prediction);
+    ADD(test_loss_during_evaluation);
+    ADD(test_loss_during_prediction);
     ADD(test_loss_while_the_state_is_read);
     return run_suite(suite);
 }
