@@ -55,8 +55,7 @@ INLINE void fold_window(__local const float *from, int columns, __global float *
             }
             STORE(__global, y + j * VW, best);
             if (index)
-                COPSE_JOIN(vstore, COPSE_VW)
-                (COPSE_JOIN(convert_uchar, COPSE_VW)(place), j, index);
+                STORE_PLACES(index + j * VW, place);
         }
         return;
     }
@@ -151,6 +150,97 @@ __kernel ONE_ITEM void conv_pool_packed_f32(copse_conv_shape g,
         }
     }
 }
+
+/* The same where sums are short, so that what surrounds them would take as long as they do: the filter's size is compiled in,
+ * and a tile is one window, which is folded in registers. Stride and dilation 1, F a multiple of NR, no activation but relu,
+ * which may follow the maximum, as it keeps the order. Same launch. */
+#ifdef COPSE_TAP_ROWS
+#define RUN (COPSE_TAP_COLUMNS * COPSE_TAP_CHANNELS) /* of the slab, and of the packed rows */
+
+/* c[.] = bias + the sums of the window's pixels; x: its first pixel in the slab, whose lines are `line` floats. */
+INLINE void window_sums(vec c[4][NV], __local const float *restrict x, int line,
+                        __global const float *restrict panel,
+                        __global const float *restrict bias) {
+    UNROLL for (int j = 0; j < NV; j++) {
+        vec z = bias ? LOAD(__global, bias + j * VW) : (vec)(0);
+        UNROLL for (int i = 0; i < 4; i++) c[i][j] = z;
+    }
+    /* Unrolled further, neighbouring pixels would be kept in registers that there are not. */
+    _Pragma("unroll 1") for (int r = 0; r < COPSE_TAP_ROWS; r++) {
+        _Pragma("unroll 1") for (int s = 0; s < RUN; s += COPSE_TAP_CHANNELS) {
+            __local const float *upper = x + r * line + s, *lower = upper + line;
+            __global const float *bp = panel + (r * RUN + s) * NR;
+            UNROLL for (int k = 0; k < COPSE_TAP_CHANNELS; k++) {
+                vec a0 = (vec)(upper[k]), a1 = (vec)(upper[k + COPSE_TAP_CHANNELS]);
+                vec a2 = (vec)(lower[k]), a3 = (vec)(lower[k + COPSE_TAP_CHANNELS]);
+                UNROLL for (int j = 0; j < NV; j++) {
+                    vec b = LOAD(__global, bp + k * NR + j * VW);
+                    c[0][j] = COPSE_MULTIPLY_ADD(a0, b, c[0][j]);
+                    c[1][j] = COPSE_MULTIPLY_ADD(a1, b, c[1][j]);
+                    c[2][j] = COPSE_MULTIPLY_ADD(a2, b, c[2][j]);
+                    c[3][j] = COPSE_MULTIPLY_ADD(a3, b, c[3][j]);
+                }
+            }
+        }
+    }
+}
+
+/* As fold_window, relu behind it: all that it makes 0 are equal, and the first of them counts. */
+INLINE void fold_sums(vec c[4][NV], __global float *restrict y,
+                      __global uchar *restrict index, int act) {
+    vec floor = act == COPSE_ACT_RELU ? (vec)(0) : (vec)(-INFINITY);
+    UNROLL for (int j = 0; j < NV; j++) {
+        vec best = c[0][j];
+        vec_int place = 0;
+        UNROLL for (int i = 1; i < 4; i++) {
+            vec_int wins = ~(c[i][j] <= best) & (best == best);
+            best = wins ? c[i][j] : best;
+            place = wins ? (vec_int)(i) : place;
+        }
+        vec_int low = best <= floor;
+        STORE(__global, y + j * VW, low ? floor : best); /* a NaN stays */
+        if (index)
+            STORE_PLACES(index + j * VW, low ? (vec_int)(0) : place);
+    }
+}
+
+__kernel ONE_ITEM void conv_pool_window_f32(copse_conv_shape g,
+                                            __global const float *restrict source,
+                                            __global const float *restrict packed,
+                                            __global const float *restrict bias,
+                                            __global float *restrict pooled,
+                                            __global uchar *restrict index, int act,
+                                            int has_bias, int has_index) {
+    __local float slab[COPSE_SLAB] __attribute__((aligned(64)));
+    axis y = axis_of(0, 1, COPSE_TAP_ROWS, 1, g.pad_top, 0);
+    axis x = axis_of(0, 1, COPSE_TAP_COLUMNS, 1, g.pad_left, 0);
+    int panel0 = (int)get_group_id(2) * g.group_panels;
+    int panel1 = min(g.target_c / NR, panel0 + g.group_panels);
+    int at = (int)get_group_id(0) * g.group_blocks;
+    int end = min(at + g.group_blocks, block_count(g, g.target_h, g.target_w));
+
+    for (; at < end; at++) {
+        block b = block_at(g, at, g.target_h, g.target_w, y, x);
+        int line = b.width * COPSE_TAP_CHANNELS, down = b.rows / 2;
+        fill_slab(slab, source, 0, g, b, 0, COPSE_TAP_CHANNELS, COPSE_TAP_CHANNELS, 0);
+        for (int p = panel0; p < panel1; p++)
+            for (int l = 0; l < b.images * down; l++) {
+                int n = l / down, i = l % down;
+                ulong row = (ulong)(b.n0 + n) * (g.target_h / 2) + b.i0 / 2 + i;
+                ulong to = (row * (g.target_w / 2) + b.j0 / 2) * g.target_c + p * NR;
+                __local const float *from = slab + (n * b.height + 2 * i) * line;
+                for (int j = 0; j < b.columns / 2; j++) {
+                    vec c[4][NV];
+                    window_sums(c, from + 2 * j * COPSE_TAP_CHANNELS, line,
+                                packed + (ulong)p * COPSE_TAP_ROWS * RUN * NR,
+                                has_bias ? bias + p * NR : 0);
+                    fold_sums(c, pooled + to, has_index ? index + to : 0, act);
+                    to += g.target_c;
+                }
+            }
+    }
+}
+#endif
 
 /* target = the gradient in the convolution's input; source and index are pooled. Launch: as conv_packed_f32. */
 __kernel ONE_ITEM void conv_pool_packed_grad_input_f32(

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
 #include "backend/opencl/ops.h"
 #include "backend/opencl/packed_device.h"
 #include "backend/opencl/window.h"
@@ -68,6 +70,18 @@ static bool is_sparse(const copse__packed_sizes *sizes, const copse__conv_size *
            z->f % sizes->vw == 0;
 }
 
+/* Multiply-adds of one output up to which the kernel is chosen that has the filter's size compiled in. */
+#define SHORT_SUM 64
+
+/* Whether the forward pass can be computed window by window, in registers. */
+static bool is_short(const copse__packed_sizes *sizes, const copse__conv_size *z,
+                     copse__activation act) {
+    return z->kernel_h * z->kernel_w * z->c <= SHORT_SUM && z->stride_h == 1 &&
+           z->stride_w == 1 && z->dilation_h == 1 && z->dilation_w == 1 &&
+           z->f % (sizes->vw * sizes->nv) == 0 &&
+           (act == COPSE__ACT_NONE || act == COPSE__ACT_RELU);
+}
+
 static copse_status prepare(copse__launch *launch, copse_error *err) {
     static const char *const names[][3] = {
         [COPSE__CONV_FORWARD] = {"conv_pack_f32", "conv_pool_packed_f32"},
@@ -77,6 +91,7 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
     };
     static const char *const sparse[] = {"conv_pool_sparse_grad_filter_f32",
                                          "packed_sum_f32", "packed_sum_f32"};
+    static const char *const window[] = {"conv_pack_f32", "conv_pool_window_f32"};
     copse__conv_pass pass = copse__cl_conv_pass(launch->node);
     copse__conv_size planned = copse__cl_conv_size(launch->graph, launch->node, NULL);
     copse__packed_sizes sizes;
@@ -86,10 +101,19 @@ static copse_status prepare(copse__launch *launch, copse_error *err) {
         return copse__fail(err, COPSE_UNSUPPORTED, 0, launch->device->place, "%s: %s",
                            launch->node->name, reason);
     bool is_filter = pass == COPSE__CONV_GRAD_FILTER;
-    return copse__cl_conv_prepare(launch, &sizes, &copse__cl_source_conv_pool_packed, "",
-                                  is_filter && is_sparse(&sizes, &planned) ? sparse
-                                                                           : names[pass],
-                                  is_filter ? 3 : 2, err);
+    const char *const *chosen = names[pass];
+    char further[96] = "";
+    if (is_filter && is_sparse(&sizes, &planned)) {
+        chosen = sparse;
+    } else if (pass == COPSE__CONV_FORWARD &&
+               is_short(&sizes, &planned, launch->node->attrs.act)) {
+        chosen = window;
+        snprintf(further, sizeof further,
+                 " -DCOPSE_TAP_ROWS=%zu -DCOPSE_TAP_COLUMNS=%zu -DCOPSE_TAP_CHANNELS=%zu",
+                 planned.kernel_h, planned.kernel_w, planned.c);
+    }
+    return copse__cl_conv_prepare(launch, &sizes, &copse__cl_source_conv_pool_packed,
+                                  further, chosen, is_filter ? 3 : 2, err);
 }
 
 static copse_status set_conv(copse__launch *launch, copse_error *err) {

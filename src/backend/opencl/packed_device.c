@@ -87,7 +87,7 @@ copse_status copse__cl_conv_prepare(copse__launch *launch,
                                     const copse__cl_source *source, const char *further,
                                     const char *const *names, size_t count,
                                     copse_error *err) {
-    char options[320];
+    char options[384];
     copse__cl_conv_state *s;
     copse_status status = copse__calloc(&s, 1, sizeof *s, err);
     if (status != COPSE_OK)

@@ -121,6 +121,7 @@ static const struct {
      COPSE__ACT_RELU,
      COPSE__IN_FULL},
     {3, 8, 10, 5, 8, 8, 10, {3, 3, 1, 1, 1, 1, 1, 1}, COPSE__ACT_NONE, COPSE__IN_MOST},
+    {2, 9, 13, 2, 16, 6, 10, {5, 5, 1, 1, 1, 1, 1, 1}, COPSE__ACT_NONE, COPSE__IN_MOST},
     {9, 32, 32, 3, 32, 30, 30, {3, 3, 1, 1, 1, 1, 0, 0}, COPSE__ACT_RELU, COPSE__IN_FULL},
     {9, 28, 28, 1, 64, 26, 26, {3, 3, 1, 1, 1, 1, 0, 0}, COPSE__ACT_RELU, COPSE__IN_FULL},
     {1031, 4, 4, 1, 2, 2, 2, {3, 3, 1, 1, 1, 1, 0, 0}, COPSE__ACT_RELU, COPSE__IN_FULL},
