@@ -7,7 +7,7 @@
  *   fail CALL NTH [DEVICE]      returns an error (a poll: the code of a failed command)
  *   late CALL NTH MS [DEVICE]   goes on after MS milliseconds
  *   hang CALL NTH [DEVICE]      never returns
- *   slow FACTOR DEVICE          each kernel is waited for, then FACTOR-1 times as long slept
+ *   slow FACTOR DEVICE          each kernel takes FACTOR times as long (cl_slow.h)
  *   coarse                      devices have no fine-grained shared memory
  *   count FILE                  at the end writes "CALL DEVICE CALLS" lines there
  *
@@ -25,8 +25,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "cl_slow.h"
+
 #define MOST_ORDERS 16
-#define MOST_CONTEXTS 64
+#define MOST_CONTEXTS SLOW_DEVICES
 #define MOST_PARTS 256
 #define LAYER __attribute__((visibility("default")))
 
@@ -81,12 +83,6 @@ static void sleep_s(double seconds) {
     struct timespec time = {(time_t)seconds,
                             (long)((seconds - (double)(time_t)seconds) * 1e9)};
     nanosleep(&time, NULL);
-}
-
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 static int device_of(cl_context context) {
@@ -241,8 +237,6 @@ static double slowness(cl_context context) {
     return factor;
 }
 
-/* A slow device's time passes before the call returns, so that what comes after it in the
- * queue and whoever waits for it see the delay. Its core is idle meanwhile. */
 static cl_int CL_API_CALL run_kernel(cl_command_queue queue, cl_kernel kernel,
                                      cl_uint dimensions, const size_t *offset,
                                      const size_t *global, const size_t *local,
@@ -252,32 +246,14 @@ static cl_int CL_API_CALL run_kernel(cl_command_queue queue, cl_kernel kernel,
     if (!passes(KERNEL, context))
         return CL_OUT_OF_RESOURCES;
     const double factor = slowness(context);
-    if (factor > 1) /* what the queue held before is not this kernel's time */
-        layer.next->clFinish(queue);
-    const double begin = now_s();
-    cl_int code = layer.next->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset,
-                                                     global, local, waits, wait, done);
-    if (code == CL_SUCCESS && factor > 1) {
-        layer.next->clFinish(queue);
-        sleep_s((factor - 1) * (now_s() - begin));
-    }
-    return code;
-}
-
-/* A slow device's kernels are waited for one by one, which a queue held back until all of a step is
- * enqueued would not survive: nothing is held back there. */
-static cl_event CL_API_CALL make_user_event(cl_context context, cl_int *code) {
-    cl_event made = layer.next->clCreateUserEvent(context, code);
-    if (made != NULL && slowness(context) > 1)
-        layer.next->clSetUserEventStatus(made, CL_COMPLETE);
-    return made;
-}
-
-static cl_int CL_API_CALL end_user_event(cl_event event, cl_int state) {
-    cl_int now = CL_QUEUED;
-    layer.next->clGetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof now, &now,
-                               NULL);
-    return now == state ? CL_SUCCESS : layer.next->clSetUserEventStatus(event, state);
+    cl_event ran = NULL;
+    const cl_int code =
+        layer.next->clEnqueueNDRangeKernel(queue, kernel, dimensions, offset, global,
+                                           local, waits, wait, factor > 1 ? &ran : done);
+    return code == CL_SUCCESS && factor > 1
+               ? slow_hold_back(layer.next, queue, context, ran, factor,
+                                (size_t)device_of(context), done)
+               : code;
 }
 
 static cl_int CL_API_CALL flush(cl_command_queue queue) {
@@ -410,8 +386,6 @@ LAYER cl_int CL_API_CALL clInitLayer(cl_uint entries, const struct _cl_icd_dispa
     layer.table.clEnqueueMapBuffer = map_buffer;
     layer.table.clEnqueueUnmapMemObject = unmap;
     layer.table.clEnqueueNDRangeKernel = run_kernel;
-    layer.table.clCreateUserEvent = make_user_event;
-    layer.table.clSetUserEventStatus = end_user_event;
     layer.table.clFlush = flush;
     layer.table.clWaitForEvents = wait_for;
     layer.table.clGetEventInfo = event_info;
