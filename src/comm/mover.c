@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "comm/engine.h"
 
 /* A rank's thread. It holds the lock except between call_begin and call_end, where it talks
@@ -395,6 +396,7 @@ static void park(copse__rank *rank) {
 void *copse__mover_main(void *user) {
     copse__rank *rank = user;
     copse__allreduce *engine = rank->engine;
+    copse__thread_is_brief();
     pthread_mutex_lock(&engine->lock);
     while (!must_leave(rank)) {
         if (engine->failing) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/thread.h"
 #include "comm/engine.h"
 #include "topo/bind.h"
 
@@ -151,6 +152,7 @@ void *copse__reducer_main(void *user) {
     copse__allreduce *engine = self->engine;
     copse_error ignored; /* a thread that cannot be bound runs anywhere */
     (void)!copse__bind_to_numa(self->numa, &ignored);
+    copse__thread_is_brief();
     pthread_mutex_lock(&engine->lock);
     while (!engine->quit) {
         if (copse__engine_can_sum(engine))

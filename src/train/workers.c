@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 /* How long the thread of a device that is known to be lost may take to come back, and how long
  * the end waits for threads that are out. */
@@ -77,6 +78,7 @@ static void do_work(worker *w) {
 static void *worker_main(void *user) {
     worker *w = user;
     copse__workers *all = w->all;
+    copse__thread_is_brief();
     pthread_mutex_lock(&all->lock);
     while (!all->stop && !w->out) {
         if (w->called)
