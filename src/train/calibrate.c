@@ -9,21 +9,26 @@
 #include "train/trainer_private.h"
 
 /* Shards by measured speed. Before the first step all replicas run forward and backward passes on zeros,
- * all at once, because devices that are CPUs share cores; of two sizes, because a pass has a fixed part.
+ * all at once, because devices that are CPUs share cores; of two sizes, because a pass has a fixed part; then
+ * updates. What follows is checked at the shards that come of it, as other sizes may run other kernels.
  * Nothing is random and nothing of it stays: weights are still zero then. */
 
 #define PHASE_NS UINT64_C(200000000)    /* of each of the two sizes */
 #define OVERRUN_NS UINT64_C(2000000000) /* in which the others wait for a slow one */
 #define MOST_SAMPLES 64
-#define COST_STEPS 4
+#define UPDATES 3
+#define WORTH_IT                                                                         \
+    1.03 /* what a step must be longer by than with the shards that a check asks for */
 #define ALIKE 1.2 /* equal models whose times differ by less are equally fast */
 
 typedef struct trial {
     copse__trainer *trainer;
-    size_t divisor; /* of the replica's micro-batch */
+    size_t divisor;  /* of the replica's micro-batch */
+    const bool *who; /* by rank */
     uint64_t until_ns;
     atomic_size_t measuring; /* replicas that have not measured enough yet */
-    double *seconds;         /* by rank: the median */
+    double *
+        seconds; /* by rank: the lower quartile, which other load disturbs less than the median */
 } trial;
 
 static int compare_doubles(const void *a, const void *b) {
@@ -40,6 +45,8 @@ static size_t trial_rows(const copse__trainer *t, size_t rank, size_t divisor) {
 static copse_status trial_one(size_t rank, void *user, copse_error *err) {
     trial *all = user;
     copse__trainer *t = all->trainer;
+    if (!all->who[rank])
+        return COPSE_OK;
     double samples[MOST_SAMPLES];
     size_t count = 0, rows = trial_rows(t, rank, all->divisor);
     bool enough = false;
@@ -66,19 +73,45 @@ static copse_status trial_one(size_t rank, void *user, copse_error *err) {
         atomic_fetch_sub(&all->measuring, 1);
     if (count > 0) {
         qsort(samples, count, sizeof *samples, compare_doubles);
-        all->seconds[rank] = samples[count / 2];
+        all->seconds[rank] = samples[count / 4];
     }
     return status;
 }
 
-static copse_status measure(copse__trainer *t, size_t divisor, double *seconds,
+/* Before the first step a device that fails ends all; later it is given up. */
+static copse_status run_all(copse__trainer *t, copse__work_fn *fn, void *user,
                             copse_error *err) {
+    return t->grouping == 0 ? copse__workers_run(t->workers, fn, user, NULL, err)
+                            : copse__trainer_ask_all(t, fn, user, err);
+}
+
+static copse_status measure(copse__trainer *t, const bool *who, size_t divisor,
+                            double *seconds, copse_error *err) {
     trial all = {.trainer = t,
                  .divisor = divisor,
+                 .who = who,
                  .until_ns = copse__now_ns() + PHASE_NS,
-                 .measuring = t->replica_count,
                  .seconds = seconds};
-    return copse__workers_run(t->workers, trial_one, &all, NULL, err);
+    for (size_t r = 0; r < t->replica_count; r++)
+        all.measuring += who[r];
+    return run_all(t, trial_one, &all, err);
+}
+
+/* Leaves weights and slots zero. */
+static copse_status update_one(size_t rank, void *user, copse_error *err) {
+    const trial *all = user;
+    copse__replica *r = &all->trainer->replicas[rank];
+    copse_status status = COPSE_OK;
+    if (!all->who[rank])
+        return COPSE_OK;
+    for (size_t i = 0; i < UPDATES && status == COPSE_OK; i++) {
+        uint64_t start = copse__now_ns();
+        status = copse__replica_update_trial(r, err);
+        double seconds = (double)(copse__now_ns() - start) * 1e-9;
+        if (i == 0 || seconds < all->seconds[rank])
+            all->seconds[rank] = seconds;
+    }
+    return status == COPSE_OK ? copse__store_clear(r->store, err) : status;
 }
 
 /* A line through two measured points that never falls. */
@@ -96,28 +129,32 @@ static bool same_model(const copse__device_choice *a, const copse__device_choice
            a->part_count == b->part_count;
 }
 
-/* Devices of one model whose times differ by no more than noise count as equal, so that their shards
- * are the same in every run. */
-static void level_out(const copse__trainer *t, double *seconds) {
+/* Whether two times are of devices of one model with as many rows, give or take one, and differ by no more
+ * than noise. */
+static bool alike(const copse__trainer *t, size_t a, size_t b, const double *seconds) {
+    size_t rows = t->shards[a], other = t->shards[b];
+    return same_model(&t->choices[a], &t->choices[b]) && rows <= other + 1 &&
+           other <= rows + 1 && seconds[a] <= seconds[b] * ALIKE &&
+           seconds[b] <= seconds[a] * ALIKE;
+}
+
+/* Those count as equal, so that their shards are the same in every run. */
+static void level_out(const copse__trainer *t, const bool *who, double *seconds) {
     for (size_t r = 0; r < t->replica_count; r++) {
         double sum = 0;
         size_t count = 0;
-        bool first = true;
-        for (size_t o = 0; o < t->replica_count; o++) {
-            if (!same_model(&t->choices[r], &t->choices[o]) ||
-                seconds[o] > seconds[r] * ALIKE || seconds[r] > seconds[o] * ALIKE)
-                continue;
-            first &= o >= r;
-            sum += seconds[o];
-            count++;
-        }
-        for (size_t o = r; first && o < t->replica_count; o++)
-            if (same_model(&t->choices[r], &t->choices[o]) &&
-                seconds[o] <= seconds[r] * ALIKE && seconds[r] <= seconds[o] * ALIKE &&
-                o != r)
+        bool first = who[r];
+        for (size_t o = 0; o < t->replica_count && first; o++)
+            if (who[o] && alike(t, r, o, seconds)) {
+                first &= o >= r;
+                sum += seconds[o];
+                count++;
+            }
+        if (!first)
+            continue;
+        for (size_t o = t->replica_count; o-- > r;)
+            if (who[o] && alike(t, r, o, seconds))
                 seconds[o] = sum / (double)count;
-        if (first)
-            seconds[r] = sum / (double)count;
     }
 }
 
@@ -127,93 +164,53 @@ static size_t room_for(const copse__trainer *t, size_t rank) {
     return rows >= t->batch ? 0 : copse__max_size(rows, 1);
 }
 
-static copse_status set_speeds(copse__trainer *t, double *small, double *full,
-                               copse_error *err) {
-    copse_status status =
-        copse__calloc(&t->speeds, t->replica_count, sizeof *t->speeds, err);
-    if (status != COPSE_OK)
-        return status;
-    level_out(t, small);
-    level_out(t, full);
-    for (size_t r = 0; r < t->replica_count; r++) {
-        copse__speed *speed = &t->speeds[r];
-        double rows = (double)trial_rows(t, r, 1);
-        if (t->micro_shard > 0) { /* a share is so many passes of one size */
-            *speed = (copse__speed){.row_s = full[r] / rows};
-            continue;
-        }
-        *speed = fit_line((double)trial_rows(t, r, 4), small[r], rows, full[r]);
-        speed->fixed_s *= (double)t->config->train.accumulate;
-        speed->most_rows = t->config->train.accumulate > 1 ? 0 : room_for(t, r);
-        copse__log(COPSE_LOG_INFO, "%s: %.3g ms and %.3g ms a sample",
-                   t->choices[r].label, speed->fixed_s * 1e3, speed->row_s * 1e3);
-    }
-    return COPSE_OK;
+typedef struct timing {
+    double *small, *full,
+        *update; /* by rank: seconds of a quarter of a micro-batch, of one, of the update */
+} timing;
+
+static void timing_free(timing *times) {
+    free(times->small);
+    free(times->full);
+    free(times->update);
 }
 
-/* ---- What a replica's part in the all-reduce costs -------------------------------------- */
-
-typedef struct costing {
-    copse__trainer *trainer;
-    copse__allreduce *engine;
-    const bool *in;
-    size_t *engine_ranks;
-    double *seconds; /* by rank: the shortest step's */
-} costing;
-
-static copse_status reduce_once(const costing *c, size_t rank, uint64_t step,
-                                copse_error *err) {
-    copse__replica *r = &c->trainer->replicas[rank];
-    for (size_t b = 0; b < r->layout->bucket_count; b++) {
-        copse_status status = copse__allreduce_submit(
-            c->engine, c->engine_ranks[rank], step, b,
-            copse__store_bucket(r->store, COPSE__KIND_GRADIENT, 0, b), NULL, true, err);
-        if (status != COPSE_OK)
-            return status;
-    }
-    return copse__allreduce_wait(c->engine, c->engine_ranks[rank], step, NULL, err);
-}
-
-static copse_status cost_one(size_t rank, void *user, copse_error *err) {
-    const costing *c = user;
-    if (!c->in[rank])
-        return COPSE_OK;
-    for (uint64_t step = 0; step < COST_STEPS; step++) {
-        uint64_t start = copse__now_ns();
-        copse_status status = reduce_once(c, rank, step, err);
-        if (status != COPSE_OK) {
-            (void)!copse__allreduce_drop(c->engine, c->engine_ranks[rank], NULL);
-            return status;
-        }
-        double seconds = (double)(copse__now_ns() - start) * 1e-9;
-        if (step == 0 || seconds < c->seconds[rank])
-            c->seconds[rank] = seconds;
-    }
-    return COPSE_OK;
-}
-
-static copse_status cost_of(void *user, const bool *in, double *seconds,
-                            copse_error *err) {
-    copse__trainer *t = user;
+static copse_status timing_new(timing *times, size_t count, copse_error *err) {
     copse_status status;
-    costing c = {.trainer = t, .in = in};
-    *seconds = 0;
-    if (t->micro_shard > 0 || t->layout->bucket_count == 0)
-        return COPSE_OK;
-    COPSE__TRY(
-        copse__calloc(&c.engine_ranks, t->replica_count, sizeof *c.engine_ranks, err),
-        out);
-    COPSE__TRY(copse__calloc(&c.seconds, t->replica_count, sizeof *c.seconds, err), out);
-    COPSE__TRY(copse__group_engine(t, in, &c.engine, c.engine_ranks, err), out);
-    COPSE__TRY(copse__workers_run(t->workers, cost_one, &c, NULL, err), out);
-    for (size_t r = 0; r < t->replica_count; r++)
-        if (c.seconds[r] > *seconds)
-            *seconds = c.seconds[r];
+    *times = (timing){0};
+    COPSE__TRY(copse__calloc(&times->small, count, sizeof(double), err), out);
+    COPSE__TRY(copse__calloc(&times->full, count, sizeof(double), err), out);
+    COPSE__TRY(copse__calloc(&times->update, count, sizeof(double), err), out);
 out:
-    copse__allreduce_free(c.engine);
-    free(c.engine_ranks);
-    free(c.seconds);
     return status;
+}
+
+static void set_speeds(copse__trainer *t, const bool *who, timing *times,
+                       copse__speed *speeds) {
+    level_out(t, who, times->small);
+    level_out(t, who, times->full);
+    level_out(t, who, times->update);
+    for (size_t r = 0; r < t->replica_count; r++) {
+        copse__speed *speed = &speeds[r];
+        double rows = (double)trial_rows(t, r, 1);
+        *speed = (copse__speed){0};
+        if (!who[r])
+            continue;
+        if (t->micro_shard > 0) { /* a share is so many passes of one size */
+            speed->row_s = times->full[r] / rows;
+        } else {
+            *speed = fit_line((double)trial_rows(t, r, 4), times->small[r], rows,
+                              times->full[r]);
+            speed->fixed_s *= (double)t->config->train.accumulate;
+            speed->most_rows = t->config->train.accumulate > 1 ? 0 : room_for(t, r);
+        }
+        speed->update_s = times->update[r];
+        speed->fixed_s += speed->update_s;
+        copse__log(COPSE_LOG_INFO,
+                   "%s: %.3g ms (%.3g of them the update) and %.3g ms a sample",
+                   t->choices[r].label, speed->fixed_s * 1e3, speed->update_s * 1e3,
+                   speed->row_s * 1e3);
+    }
 }
 
 /* ---- Shards ---------------------------------------------------------------------------- */
@@ -231,7 +228,7 @@ static void say_who_rests(const copse__trainer *t) {
                        (int)strcspn(t->choices[r].label, "#@"), t->choices[r].label);
 }
 
-/* cost NULL: who is in stays in, as far as a share is worth anything. */
+/* Of those that are not lost. cost NULL: who is in stays in, as far as a share is worth anything. */
 static copse_status plan(copse__trainer *t, copse__speeds_cost_fn *cost,
                          copse_error *err) {
     copse_status status;
@@ -256,19 +253,91 @@ copse_status copse__shards_by_speed(copse__trainer *t, copse_error *err) {
     return plan(t, NULL, err);
 }
 
+copse_status copse__speeds_measure(copse__trainer *t, const bool *who,
+                                   const bool *updates, copse__speed *speeds,
+                                   copse_error *err) {
+    copse_status status;
+    timing times;
+    COPSE__TRY(timing_new(&times, t->replica_count, err), out);
+    trial update = {.trainer = t, .who = updates, .seconds = times.update};
+    COPSE__TRY(measure(t, who, 4, times.small, err), out);
+    COPSE__TRY(measure(t, who, 1, times.full, err), out);
+    COPSE__TRY(run_all(t, update_one, &update, err), out);
+    set_speeds(t, who, &times, speeds);
+out:
+    timing_free(&times);
+    return status;
+}
+
 copse_status copse__calibrate(copse__trainer *t, copse_error *err) {
     copse_status status;
-    double *small = NULL, *full = NULL;
+    bool *who = NULL;
     copse__trainer_tell(t, "measuring the devices");
-    COPSE__TRY(copse__calloc(&small, t->replica_count, sizeof *small, err), out);
-    COPSE__TRY(copse__calloc(&full, t->replica_count, sizeof *full, err), out);
-    COPSE__TRY(measure(t, 4, small, err), out);
-    COPSE__TRY(measure(t, 1, full, err), out);
-    COPSE__TRY(set_speeds(t, small, full, err), out);
-    COPSE__TRY(plan(t, cost_of, err), out);
+    COPSE__TRY(copse__calloc(&who, t->replica_count, sizeof *who, err), out);
+    COPSE__TRY(copse__calloc(&t->speeds, t->replica_count, sizeof *t->speeds, err), out);
+    memset(who, true, t->replica_count);
+    COPSE__TRY(copse__speeds_measure(t, who, who, t->speeds, err), out);
+    COPSE__TRY(plan(t, copse__reduce_cost, err), out);
     say_who_rests(t);
 out:
-    free(small);
-    free(full);
+    free(who);
+    return status;
+}
+
+/* What the passes over its shard took, beside what was expected, makes all of a device's passes so much slower or
+ * faster. *gain: how many times longer the longest step is than with the shares. */
+static copse_status correct(copse__trainer *t, const bool *in, const double *seconds,
+                            double *shares, double *gain, copse_error *err) {
+    double now = 0, then;
+    for (size_t r = 0; r < t->replica_count; r++) {
+        copse__speed *s = &t->speeds[r];
+        if (!in[r])
+            continue;
+        double passes = seconds[r] * (double)t->config->train.accumulate;
+        double fixed = s->fixed_s - s->update_s, rows = (double)t->shards[r];
+        double factor = passes / (fixed + rows * s->row_s);
+        s->fixed_s = s->update_s + fixed * factor;
+        s->row_s *= factor;
+        now = passes + s->update_s > now ? passes + s->update_s : now;
+    }
+    copse_status status = copse__speeds_share(t->speeds, t->replica_count, in, t->batch,
+                                              shares, &then, err);
+    *gain = then > 0 ? now / then : 0;
+    return status;
+}
+
+copse_status copse__calibrate_again(copse__trainer *t, bool *changed, copse_error *err) {
+    copse_status status;
+    bool *in = NULL;
+    double *seconds = NULL, *shares = NULL, gain;
+    size_t *before = NULL, n = t->replica_count, count = 0;
+    *changed = false;
+    if (t->micro_shard > 0)
+        return COPSE_OK;
+    COPSE__TRY(copse__calloc(&in, n, sizeof *in, err), out);
+    COPSE__TRY(copse__calloc(&seconds, n, sizeof *seconds, err), out);
+    COPSE__TRY(copse__calloc(&shares, n, sizeof *shares, err), out);
+    COPSE__TRY(copse__calloc(&before, n, sizeof *before, err), out);
+    memcpy(before, t->shards, n * sizeof *before);
+    for (size_t r = 0; r < n; r++)
+        count += in[r] = t->shards[r] > 0;
+    if (count < 2)
+        goto out;
+    COPSE__TRY(measure(t, in, 1, seconds, err), out);
+    level_out(t, in, seconds);
+    COPSE__TRY(correct(t, in, seconds, shares, &gain, err), out);
+    if (gain <= WORTH_IT)
+        goto out;
+    COPSE__TRY(copse__shards_set(t, shares, err), out);
+    for (size_t r = 0; r < n; r++) {
+        *changed |= t->shards[r] != before[r];
+        copse__log(COPSE_LOG_INFO, "%s: %.3g ms for %zu samples, so it gets %zu",
+                   t->choices[r].label, seconds[r] * 1e3, before[r], t->shards[r]);
+    }
+out:
+    free(in);
+    free(seconds);
+    free(shares);
+    free(before);
     return status;
 }

@@ -211,6 +211,7 @@ copse_status copse__trainer_recut(copse__trainer *t, copse_error *err) {
         copse__trainer_give_up(t, false);
         return COPSE_OK;
     }
+    t->moving_changed = true; /* a replica that rested has old ones */
     if (status == COPSE_OK)
         status = copse__group_join(t, err);
     if (status == COPSE_OK)

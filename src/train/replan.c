@@ -15,8 +15,8 @@
 #define LEAST_SAMPLES 5
 
 struct copse__drift {
-    double *
-        samples; /* [rank][COPSE__DRIFT_SAMPLES]: seconds of forward and backward passes */
+    double
+        *samples; /* [rank][COPSE__DRIFT_SAMPLES]: seconds of the passes and the update */
     size_t count; /* the same for all that take part */
     unsigned in_a_row;
 };
@@ -61,7 +61,10 @@ void copse__drift_add(copse__trainer *t) {
         if (copse__takes_part(t, r) && !times)
             return;
         drift->samples[r * COPSE__DRIFT_SAMPLES + drift->count] =
-            times ? (double)(times->computed_ns - times->uploaded_ns) * 1e-9 : 0;
+            times ? (double)(times->computed_ns - times->uploaded_ns + times->updated_ns -
+                             times->summed_ns) *
+                        1e-9
+                  : 0;
     }
     drift->count++;
 }
@@ -85,6 +88,7 @@ static copse__speed speed_now(const copse__trainer *t, size_t rank, double secon
         double factor = seconds / (old->fixed_s + rows * old->row_s);
         speed = (copse__speed){.fixed_s = old->fixed_s * factor,
                                .row_s = old->row_s * factor,
+                               .update_s = old->update_s * factor,
                                .most_rows = old->most_rows};
     }
     return speed;
@@ -173,13 +177,27 @@ static const size_t *recorded_cut(const copse__trainer *t, bool *later) {
                : NULL;
 }
 
+/* Shards that were set just now are those of the steps to come. */
+static copse_status record(copse__trainer *t, const size_t *before, bool *changed,
+                           copse_error *err) {
+    copse_status status = COPSE_OK;
+    copse__drift_forget(t->drift);
+    *changed = memcmp(before, t->shards, t->replica_count * sizeof *before) != 0;
+    if (*changed && t->cuts.count == 0)
+        status = copse__cuts_add(&t->cuts, t->replica_count, 0, before, err);
+    if (*changed && status == COPSE_OK)
+        status =
+            copse__cuts_add(&t->cuts, t->replica_count, t->position.step, t->shards, err);
+    return status;
+}
+
 copse_status copse__replan(copse__trainer *t, bool *changed, copse_error *err) {
     copse_status status = COPSE_OK;
     double *shares = NULL;
     size_t *before = NULL;
     bool later, due = false;
     *changed = false;
-    if (t->regroup_due || copse__trainer_active(t) < 2)
+    if (t->regroup_due || t->replica_count < 2)
         return COPSE_OK;
     const size_t *recorded = recorded_cut(t, &later);
     if (recorded) {
@@ -194,18 +212,18 @@ copse_status copse__replan(copse__trainer *t, bool *changed, copse_error *err) {
     COPSE__TRY(copse__calloc(&shares, t->replica_count, sizeof *shares, err), out);
     COPSE__TRY(copse__calloc(&before, t->replica_count, sizeof *before, err), out);
     memcpy(before, t->shards, t->replica_count * sizeof *before);
+    COPSE__TRY(copse__resting_ask(t, &due, err), out);
+    if (due) {
+        COPSE__TRY(record(t, before, changed, err), out);
+        goto out;
+    }
+    if (t->regroup_due || copse__trainer_active(t) < 2)
+        goto out;
     COPSE__TRY(decide(t, shares, &due, err), out);
     if (!due)
         goto out;
-    copse__drift_forget(t->drift);
     COPSE__TRY(copse__shards_set(t, shares, err), out);
-    *changed = memcmp(before, t->shards, t->replica_count * sizeof *before) != 0;
-    if (*changed && t->cuts.count == 0)
-        COPSE__TRY(copse__cuts_add(&t->cuts, t->replica_count, 0, before, err), out);
-    if (*changed)
-        COPSE__TRY(
-            copse__cuts_add(&t->cuts, t->replica_count, t->position.step, t->shards, err),
-            out);
+    COPSE__TRY(record(t, before, changed, err), out);
 out:
     free(shares);
     free(before);

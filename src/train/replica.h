@@ -181,6 +181,9 @@ copse_status copse__replica_evaluated(copse__replica *replica, copse_error *err)
  */
 copse_status copse__replica_trial(copse__replica *replica, size_t rows, copse_error *err);
 
+/* An update by whatever the gradients hold, and waits. Weights and slots are nothing to go on with then. */
+copse_status copse__replica_update_trial(copse__replica *replica, copse_error *err);
+
 /* The first node of a step whose output is not finite; its name, or NULL where all are, or where it
  * could not be found. Runs the step's nodes again one by one. */
 const char *copse__replica_find_nonfinite(copse__replica *replica,

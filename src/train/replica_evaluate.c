@@ -98,6 +98,13 @@ out:
     return status;
 }
 
+copse_status copse__replica_update_trial(copse__replica *r, copse_error *err) {
+    copse_status status = copse__updater_apply(r->updater, err);
+    return status == COPSE_OK ? copse__backend_of(r->device)->finish(
+                                    r->device, COPSE__QUEUE_COMPUTE, err)
+                              : status;
+}
+
 copse_status copse__replica_trial(copse__replica *r, size_t rows, copse_error *err) {
     copse__extents extents = copse__shard_extents(r->train_graph, rows);
     size_t slot = r->train_slot, end = r->train_graph->node_count;

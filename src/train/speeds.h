@@ -9,9 +9,11 @@
 
 /* Shards for unlike devices: pure arithmetic on measured times. */
 
-/* A device takes fixed_s + rows * row_s seconds for the forward and backward pass of a shard. */
+/* A device takes fixed_s + rows * row_s seconds for its part of a step: the passes over its shard and the update, which
+ * every device makes in full. */
 typedef struct copse__speed {
     double fixed_s, row_s; /* row_s <= 0: not to be used */
+    double update_s;       /* of fixed_s */
     size_t most_rows;      /* that fit its memory; 0: no limit */
 } copse__speed;
 

@@ -201,6 +201,9 @@ static copse_status draw_weights(copse__trainer *t, copse_error *err) {
     return status;
 }
 
+/* Times that measured shards are checked at their own sizes. */
+#define MOST_CHECKS 2
+
 /* Devices are first made for the shards that could be had without measuring; what is measured then may
  * give them others, for which those whose shard changed are planned and prepared anew. So everything
  * that depends on sizes (kernels, memory) is as it would be had the shards been recorded. */
@@ -234,9 +237,15 @@ static copse_status prepare_all(copse__trainer *t, const copse__trainer_options 
     copse__trainer_tell(t, "running everything once");
     COPSE__TRY(copse__workers_run(t->workers, warm_one, &o, NULL, err), out);
     if (measure) {
+        bool changed = true;
         COPSE__TRY(copse__calibrate(t, err), out);
-        copse__trainer_tell(t, "building kernels for the measured shards");
-        COPSE__TRY(copse__workers_run(t->workers, fit_one, &o, NULL, err), out);
+        for (int checks = 0; changed; checks++) {
+            copse__trainer_tell(t, "building kernels for the measured shards");
+            COPSE__TRY(copse__workers_run(t->workers, fit_one, &o, NULL, err), out);
+            changed = false;
+            if (checks < MOST_CHECKS)
+                COPSE__TRY(copse__calibrate_again(t, &changed, err), out);
+        }
     }
     copse__trainer_tell(t, "setting the weights");
     COPSE__TRY(copse__group_join(t, err), out);

@@ -149,8 +149,30 @@ copse_status copse__shards_sizes(const copse__trainer *trainer, size_t rank,
 
 /* Measures all replicas, which are prepared, at once, and sets speeds and shards. */
 copse_status copse__calibrate(copse__trainer *trainer, copse_error *err);
+/* Measures those with a shard once more, made for just that, and corrects speeds by it, and shards where that makes
+ * steps clearly shorter: *changed, so that they are to be made for others. */
+copse_status copse__calibrate_again(copse__trainer *trainer, bool *changed,
+                                    copse_error *err);
 /* Shards from the speeds of those that are not lost. */
 copse_status copse__shards_by_speed(copse__trainer *trainer, copse_error *err);
+
+/* Speeds of those who[] names, by rank, all at once; the others' are 0. updates: whose update is measured too, which
+ * leaves their weights and slots zero. */
+copse_status copse__speeds_measure(copse__trainer *trainer, const bool *who,
+                                   const bool *updates, copse__speed *speeds,
+                                   copse_error *err);
+
+/* ---- reduce_cost.c ---- */
+
+/* A copse__speeds_cost_fn; user is the trainer. */
+copse_status copse__reduce_cost(void *user, const bool *in, double *seconds,
+                                copse_error *err);
+
+/* ---- resting.c ---- */
+
+/* Between two epochs: whether devices that rest have become fast enough for a share. *changed: they have, and speeds
+ * and shards are set by what was measured. */
+copse_status copse__resting_ask(copse__trainer *trainer, bool *changed, copse_error *err);
 
 /* ---- replan.c ---- */
 

@@ -302,6 +302,74 @@ START_TEST(test_shards_stay_where_they_are_fixed_or_nothing_drifts) {
 }
 END_TEST
 
+/* Who rests is asked again behind the first epoch, the second, the fourth: once it is as fast as the other it
+ * gets a share. */
+START_TEST(test_shards_resting_device_is_measured_again) {
+    test_run run, one;
+    frail_slow_down(0, 0, 50000);
+    frail_slow_down(1, 300000000, 0);
+    open_run(&run, LONG, 2);
+    run.stop_after_steps = 1;
+    test_run_start(&run);
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
+    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(run.trainer, &error));
+    run.stop_after_steps = 0;
+    frail_slow_down(1, 0, 50000);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    ck_assert_uint_gt(copse__trainer_shard(run.trainer, 1), 0);
+    ck_assert_str_eq(run.last_event, "replanned");
+    const copse__cuts *cuts = &run.trainer->cuts;
+    ck_assert_uint_ge(cuts->count, 2);
+    ck_assert_uint_eq(cuts->steps[1], run.loss_count / 6);
+    ck_assert_uint_eq(cuts->shards[0], 120);
+    ck_assert_uint_gt(cuts->shards[3], 0);
+    test_run_open(&one, LONG, 300, 1, NULL);
+    test_run_start(&one);
+    ASSERT_OK(copse__trainer_fit(one.trainer, &error));
+    ck_assert_uint_eq(run.loss_count, one.loss_count);
+    for (size_t i = 0; i < one.loss_count; i++)
+        ck_assert_double_eq_tol(run.losses[i], one.losses[i], 1e-4);
+    hash_of(&run);
+    test_run_close(&run);
+    test_run_close(&one);
+    for (size_t r = 0; r < 2; r++)
+        ck_assert_uint_eq(frail_live_objects(r), 0);
+}
+END_TEST
+
+/* One that stays slow is asked for one pass, behind epochs 1, 2 and 4 of 6, and told of. */
+START_TEST(test_shards_resting_device_that_stays_slow_rests_on) {
+    test_run run;
+    frail_slow_down(1, 300000000, 0);
+    open_run(&run, LONG, 2);
+    test_run_start(&run);
+    size_t calls = frail_calls(1, FRAIL_RUN);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
+    ck_assert_uint_eq(run.trainer->cuts.count, 0);
+    ck_assert_uint_eq(run.events, 3);
+    ck_assert_str_eq(run.last_event, "measured_again");
+    ck_assert_uint_ge(frail_calls(1, FRAIL_RUN), calls + 3);
+    hash_of(&run);
+    test_run_close(&run);
+}
+END_TEST
+
+/* One that fails when it is asked is lost, and the others go on. */
+START_TEST(test_shards_resting_device_that_fails_is_lost) {
+    test_run run;
+    frail_slow_down(1, 300000000, 0);
+    open_run(&run, LONG, 2);
+    test_run_start(&run);
+    frail_fault(1, FRAIL_RUN, 1, FRAIL_FAIL);
+    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
+    ck_assert(copse__trainer_is_lost(run.trainer, 1));
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 0), 120);
+    hash_of(&run);
+    test_run_close(&run);
+}
+END_TEST
+
 #define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, NULL, 60)
 
 int main(void) {
@@ -315,5 +383,8 @@ int main(void) {
     ADD(test_shards_weights_and_equal_are_not_measured);
     ADD(test_shards_follow_speeds_that_drift);
     ADD(test_shards_stay_where_they_are_fixed_or_nothing_drifts);
+    ADD(test_shards_resting_device_is_measured_again);
+    ADD(test_shards_resting_device_that_stays_slow_rests_on);
+    ADD(test_shards_resting_device_that_fails_is_lost);
     return run_suite(suite);
 }
