@@ -138,6 +138,44 @@ kernel void bn_apply_f32(global const float *restrict x,
 #endif
 }
 
+/* v = w * scale in `rows` rows, and behind them, as a row of its own, moved = (bias - center) * scale + offset; without a
+ * bias it is 0 */
+#define MOVED(T, AT, c)                                                                  \
+    (((has_bias ? AT(bias + (c)) : (T)(0.0f)) - AT(table + (c))) * AT(scale + (c)) +     \
+     AT(offset + (c)))
+kernel void bn_fold_f32(global const float *restrict w, global const float *restrict bias,
+                        global const float *restrict table, global float *restrict v,
+                        global float *restrict moved, ulong rows, uint columns,
+                        uint has_bias) {
+    global const float *scale = table + columns;
+    global const float *offset = table + 2 * (size_t)columns;
+#ifdef COPSE_CHUNKED
+    COPSE_FOR(row, rows + 1) {
+        size_t at = row * columns;
+        uint c = 0;
+        if (row < rows) {
+            for (; c + LANES <= columns; c += LANES)
+                WIDE_TO(v + at + c) = WIDE(w + at + c) * WIDE(scale + c);
+            for (; c < columns; c++)
+                v[at + c] = w[at + c] * scale[c];
+        } else {
+            for (; c + LANES <= columns; c += LANES)
+                WIDE_TO(moved + c) = MOVED(copse_wide, WIDE, c);
+            for (; c < columns; c++)
+                moved[c] = MOVED(float, ONE, c);
+        }
+    }
+#else
+    COPSE_FOR(i, (rows + 1) * columns) {
+        uint c = (uint)(i % columns);
+        if (i < rows * columns)
+            v[i] = w[i] * scale[c];
+        else
+            moved[c] = MOVED(float, ONE, c);
+    }
+#endif
+}
+
 /* Where relu follows, the gradient passes what is above the floor: z is made as bn_apply_f32 makes it. */
 #define GRAD_SUMS(T, AT, TO)                                                             \
     {                                                                                    \

@@ -40,6 +40,7 @@ static inline copse__tolerance copse__tolerance_of(copse__op op) {
         [COPSE__OP_BN_MOMENTS] = {1e-5, 1e-7, 0},
         [COPSE__OP_BN_NORMALIZE] = {1e-5, 2e-6, 0},
         [COPSE__OP_BN_INFER] = {1e-5, 2e-6, 0},
+        [COPSE__OP_BN_FOLD] = {1e-5, 2e-6, 0},
         [COPSE__OP_BN_GRAD_REDUCE] = {1e-6, 1e-5, 0},
         [COPSE__OP_BN_GRAD_INPUT] = {1e-5, 5e-6, 0},
         [COPSE__OP_CROSS_ENTROPY] = {1e-5, 0, 1e-6},

@@ -44,6 +44,7 @@ const copse__op_arity *copse__op_arity_of(copse__op op) {
         [COPSE__OP_BN_MOMENTS] = {1, 1, 0, 0},
         [COPSE__OP_BN_NORMALIZE] = {4, 1, 3u << 2, 0},
         [COPSE__OP_BN_INFER] = {5, 1, 3u << 3, 0},
+        [COPSE__OP_BN_FOLD] = {6, 2, 1u << 1 | 3u << 4, 0},
         [COPSE__OP_BN_GRAD_REDUCE] = {5, 3, 3u << 3, 3u << 1},
         [COPSE__OP_BN_GRAD_INPUT] = {6, 1, 3u << 4, 0},
         [COPSE__OP_CROSS_ENTROPY] = {2, 2, 0, 1u << 1},

@@ -64,6 +64,9 @@
  *                     relu
  * BN_INFER            x, moving_mean, moving_variance, gamma?, beta? -> y, the same with
  *                     moving statistics
+ * BN_FOLD             w[..,F], b[F]?, moving_mean, moving_variance, gamma?, beta? -> v[..,F] = w*s,
+ *                     c[F] = (b-mean)*s+beta, s = rsqrt(variance+epsilon)*gamma: BN_INFER of a product
+ *                     with w and b is the product with v and c
  * BN_GRAD_REDUCE      x, dy, stats, gamma?, beta?   -> sums[2,C] = (sum dy, sum dy*xhat),
  *                     dgamma[C]? = sums[1], dbeta[C]? = sums[0]. With relu, dy is 0 where
  *                     BN_NORMALIZE's y is not above 0 (gamma and beta matter only then)
@@ -125,6 +128,7 @@
     X(BN_MOMENTS, "bn_moments")                                                          \
     X(BN_NORMALIZE, "bn_normalize")                                                      \
     X(BN_INFER, "bn_infer")                                                              \
+    X(BN_FOLD, "bn_fold")                                                                \
     X(BN_GRAD_REDUCE, "bn_grad_reduce")                                                  \
     X(BN_GRAD_INPUT, "bn_grad_input")                                                    \
     X(CROSS_ENTROPY, "cross_entropy")                                                    \

@@ -108,8 +108,9 @@ copse_status copse__fuse_epilogue(copse__fuser *f, size_t index, bool *changed) 
 copse_status copse__fuse(copse__graph *graph, copse__device *device, size_t *fused,
                          copse_error *err) {
     static copse_status (*const patterns[])(copse__fuser *, size_t, bool *) = {
-        copse__fuse_epilogue,   copse__fuse_conv_pool,   copse__fuse_norm_grad,
-        copse__fuse_dense_bias, copse__fuse_dense_slope, copse__fuse_elementwise};
+        copse__fuse_fold,       copse__fuse_epilogue,   copse__fuse_conv_pool,
+        copse__fuse_norm_grad,  copse__fuse_dense_bias, copse__fuse_dense_slope,
+        copse__fuse_elementwise};
     copse__fuser f = {.graph = graph, .device = device, .err = err};
     copse_status status = COPSE_OK;
     for (size_t p = 0; p < sizeof patterns / sizeof patterns[0]; p++)

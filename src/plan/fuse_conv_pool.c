@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
 #include "plan/fuse_private.h"
 
 /* CONV2D and MAX_POOL2D become CONV2D_MAX_POOL. In a training graph the backward chain
@@ -155,9 +157,22 @@ static copse__node input_of(const copse__graph *graph, const match *m,
     return node;
 }
 
+/* Without gradients the map is all that fusing saves: less than the multiplications that Winograd's algorithm does,
+ * which pools nothing. */
+static bool multiplies_less_alone(const copse__fuser *f, const match *m) {
+    const copse__backend *backend = copse__backend_of(f->device);
+    const char *provider =
+        m->unpool == COPSE__NO_NODE
+            ? backend->provider(f->device, f->graph, &f->graph->nodes[m->conv])
+            : NULL;
+    return provider && strncmp(provider, "winograd", strlen("winograd")) == 0;
+}
+
 static bool supported(const copse__fuser *f, const match *m) {
     const copse__graph *graph = f->graph;
     copse__node node = forward_of(graph, m);
+    if (multiplies_less_alone(f, m))
+        return false;
     if (!copse__fuse_supported(f, &node))
         return false;
     if (m->unpool == COPSE__NO_NODE)

@@ -37,6 +37,7 @@ void copse__fuse_remove(copse__fuser *f, size_t index);
 
 /* Patterns. Each looks at one node and sets *changed where it rewrote the graph (then nodes may have
  * moved). */
+copse_status copse__fuse_fold(copse__fuser *f, size_t index, bool *changed);
 copse_status copse__fuse_epilogue(copse__fuser *f, size_t index, bool *changed);
 copse_status copse__fuse_conv_pool(copse__fuser *f, size_t index, bool *changed);
 copse_status copse__fuse_norm_grad(copse__fuser *f, size_t index, bool *changed);

@@ -22,6 +22,8 @@ typedef struct net {
     size_t
         gone; /* nodes that fusing takes out of the training graph, besides dense layers' own */
     bool rounds; /* an epilogue's tanh sees the sum before it is rounded */
+    size_t
+        folds; /* normalisations that become part of a convolution in the inference graph */
 } net;
 
 typedef struct bound {
@@ -48,6 +50,28 @@ static void set_weights(bound *b) {
     }
 }
 
+/* Moving statistics that are not those of the beginning. */
+static void set_states(bound *b) {
+    const copse__backend *backend = copse__backend_of(test_device);
+    copse_error error = {0};
+    for (size_t s = 0; s < b->graph->state_count; s++) {
+        const copse__tensor_id ids[] = {b->graph->states[s].moving_mean,
+                                        b->graph->states[s].moving_variance};
+        for (size_t i = 0; i < 2; i++) {
+            copse__placement at = b->plan->tensors[ids[i]];
+            float values[64];
+            ck_assert_uint_le(at.bytes, sizeof values);
+            fill_uniform(values, at.bytes / sizeof *values, 300 + 2 * s + i,
+                         i ? 0.1f : -1, 1);
+            copse__view to = {
+                .buffer = b->store->state, .offset = at.offset, .bytes = at.bytes};
+            ASSERT_OK(backend->write(test_device, COPSE__QUEUE_COMPUTE, to, values,
+                                     at.bytes, NULL, NULL, &error));
+            ASSERT_OK(backend->finish(test_device, COPSE__QUEUE_COMPUTE, &error));
+        }
+    }
+}
+
 static void bind(bound *b, const net *n, bool training, bool fuse) {
     copse_error error = {0};
     copse__model_options options = cifar_options();
@@ -67,6 +91,8 @@ static void bind(bound *b, const net *n, bool training, bool fuse) {
                                &error));
     ASSERT_OK(copse__program_new(&b->program, b->graph, b->plan, b->store, &error));
     set_weights(b);
+    if (!training)
+        set_states(b);
 }
 
 static void release(bound *b) {
@@ -105,13 +131,20 @@ static bool is_host(void) {
     return copse__device_get(test_device)->choice.api == COPSE__API_HOST;
 }
 
-static void compare(const net *n, const char *what, const float *got, const float *want,
-                    size_t count) {
+static size_t count_ops(const bound *b, copse__op op) {
+    size_t found = 0;
+    for (size_t i = 0; i < b->graph->node_count; i++)
+        found += b->graph->nodes[i].op == op;
+    return found;
+}
+
+static void compare(const net *n, const char *what, bool rounds, const float *got,
+                    const float *want, size_t count) {
     double largest = 0, worst = 0;
     for (size_t i = 0; i < count; i++)
         largest = fmax(largest, fabs((double)want[i]));
     ck_assert_msg(largest > 0, "%s: %s is all zeros", n->name, what);
-    if (is_host() && !n->rounds) {
+    if (is_host() && !rounds) {
         ck_assert_msg(memcmp(got, want, count * sizeof *got) == 0,
                       "%s: %s has other bits", n->name, what);
         return;
@@ -136,7 +169,7 @@ static void compare_gradients(const net *n, bound *fused, bound *plain) {
             copse__store_read(fused->store, COPSE__KIND_GRADIENT, 0, p, got, &error));
         ASSERT_OK(
             copse__store_read(plain->store, COPSE__KIND_GRADIENT, 0, p, want, &error));
-        compare(n, tensor->name, got, want, count);
+        compare(n, tensor->name, n->rounds, got, want, count);
         free(got);
         free(want);
     }
@@ -172,10 +205,15 @@ static void check(const net *n) {
         run(&plain, n);
         ASSERT_OK(copse__program_read_output(fused.program, &extents, got, &error));
         ASSERT_OK(copse__program_read_output(plain.program, &extents, want, &error));
-        compare(n, "the output", got, want, BATCH * CLASSES);
-        compare(n, "the loss", copse__program_metrics(fused.program, 0),
+        bool rounds = n->rounds || (!training && n->folds > 0);
+        compare(n, "the output", rounds, got, want, BATCH * CLASSES);
+        compare(n, "the loss", rounds, copse__program_metrics(fused.program, 0),
                 copse__program_metrics(plain.program, 0), 2 * BATCH);
         compare_layouts(&fused, &plain);
+        ck_assert_uint_eq(count_ops(&fused, COPSE__OP_BN_FOLD), training ? 0 : n->folds);
+        ck_assert_uint_eq(count_ops(&fused, COPSE__OP_BN_INFER),
+                          count_ops(&plain, COPSE__OP_BN_INFER) -
+                              (training ? 0 : n->folds));
         if (training) {
             compare_gradients(n, &fused, &plain);
             printf("  %s: %zu of %zu nodes gone, arena %zu of %zu bytes\n", n->name,
@@ -269,18 +307,39 @@ START_TEST(test_fuse_normalisation_with_relu) {
                  NET(CONV(16, TEXT("padding", "same")), {.kind = "batch_norm"},
                      {.kind = "relu"}, CONV(8, TEXT("padding", "same")),
                      {.kind = "batch_norm"}, {.kind = "relu"}, POOL, HEAD),
-                 9, 3, 4});
+                 9, 3, 4, .folds = 2});
     check(&(net){"norm, tanh",
                  NET(CONV(8, TEXT("padding", "same")), {.kind = "batch_norm"},
                      {.kind = "activation", ARGS(TEXT("kind", "tanh"))}, POOL, HEAD),
-                 9, 3, 0});
+                 9, 3, 0, .folds = 1});
     check(&(net){"norm, residual",
                  NET(CONV(8, TEXT("padding", "same")), {.kind = "batch_norm"},
                      {.kind = "relu", .name = "a"}, CONV(8, TEXT("padding", "same")),
                      {.kind = "batch_norm", .name = "b"},
                      {.kind = "add", .name = "sum", INPUTS("a", "b")}, {.kind = "relu"},
                      POOL, HEAD),
-                 8, 3, 3});
+                 8, 3, 3, .folds = 2});
+}
+END_TEST
+
+/* Also without a bias, gamma and beta; not where the filter is larger than half of the map, where the normalisation is
+ * of another's result, or where the map has another reader. */
+START_TEST(test_fuse_normalisation_into_convolution) {
+    check(&(net){
+        "fold, bare",
+        NET(CONV(16, BOOL("use_bias", false)),
+            {.kind = "batch_norm", ARGS(BOOL("scale", false), BOOL("center", false))},
+            {.kind = "relu"}, POOL, HEAD),
+        13, 3, 2, .folds = 1});
+    check(
+        &(net){"fold, large filter",
+               NET(CONV(4, TEXT("activation", "relu")), CONV(64, TEXT("padding", "same")),
+                   {.kind = "batch_norm"}, {.kind = "relu"}, POOL, HEAD),
+               4, 3, 3, .folds = 0});
+    check(&(net){
+        "fold, not behind relu",
+        NET(CONV(8, TEXT("activation", "relu")), {.kind = "batch_norm"}, POOL, HEAD), 8,
+        3, 1, .folds = 0});
 }
 END_TEST
 
@@ -290,6 +349,7 @@ int main(void) {
     tcase_add_test(fuse, test_fuse_convolution_with_pooling);
     tcase_add_test(fuse, test_fuse_leaves_what_it_may_not_touch);
     tcase_add_test(fuse, test_fuse_elementwise_chains);
+    tcase_add_test(fuse, test_fuse_normalisation_into_convolution);
     tcase_add_test(fuse, test_fuse_normalisation_with_relu);
     return run_device_suite(suite);
 }

@@ -147,6 +147,43 @@ START_TEST(test_bn_normalize_and_infer_match_double_loops) {
 }
 END_TEST
 
+START_TEST(test_bn_fold_matches_double_loops) {
+    copse__device *device = open_host(1);
+    for (size_t absent = 0; absent < 8; absent++) {
+        enum { ROWS = 3, COLUMNS = 70 };
+        float w[ROWS * COLUMNS], column[5][COLUMNS], v[ROWS * COLUMNS], c[COLUMNS];
+        copse_error error = {0};
+        fill_uniform(w, ROWS * COLUMNS, 1, -1, 1);
+        for (size_t i = 0; i < 5; i++) /* bias, mean, variance, gamma, beta */
+            fill_uniform(column[i], COLUMNS, 2 + i, i == 2 ? 0.0f : -2, 2);
+        copse__node_operand plane = FIXED(COPSE_F32, ROWS, COLUMNS);
+        copse__node_operand of = FIXED(COPSE_F32, COLUMNS), none = {.present = false};
+        copse__node_spec spec = {.op = COPSE__OP_BN_FOLD,
+                                 .attrs.norm.epsilon = epsilon,
+                                 .in = {plane, absent & 1 ? none : of, of, of,
+                                        absent & 2 ? none : of, absent & 4 ? none : of},
+                                 .out = {plane, of}};
+        ASSERT_OK(run_op(
+            device, &spec, 1, NULL,
+            (const void *[8]){w, column[0], column[1], column[2], column[3], column[4]},
+            (void *[4]){v, c}, &error));
+        for (size_t i = 0; i < COLUMNS; i++) {
+            double bias = absent & 1 ? 0 : (double)column[0][i];
+            double s = (absent & 2 ? 1 : (double)column[3][i]) /
+                       sqrt((double)column[2][i] + (double)epsilon);
+            double want = (bias - (double)column[1][i]) * s +
+                          (absent & 4 ? 0 : (double)column[4][i]);
+            ck_assert_double_eq_tol(c[i], want, 1e-6 * (1 + fabs(want)));
+            for (size_t r = 0; r < ROWS; r++) {
+                want = (double)w[r * COLUMNS + i] * s;
+                ck_assert_double_eq_tol(v[r * COLUMNS + i], want, 1e-6 * fabs(want));
+            }
+        }
+    }
+    copse__device_close(device);
+}
+END_TEST
+
 START_TEST(test_bn_absent_gamma_and_beta_are_one_and_zero) {
     copse__device *device = open_host(1);
     float x[4] = {1, 2, 3, 6}, stats[4] = {2, 4, 1, 4}, y[4];
@@ -214,6 +251,7 @@ int main(void) {
     Suite *suite = suite_create("host_norm");
     ADD_TEST(suite, test_bn_moments_of_distant_values);
     ADD_TEST(suite, test_bn_normalize_and_infer_match_double_loops);
+    ADD_TEST(suite, test_bn_fold_matches_double_loops);
     ADD_TEST(suite, test_bn_absent_gamma_and_beta_are_one_and_zero);
     ADD_TEST(suite, test_bn_gradients_match_central_differences);
     return run_suite(suite);

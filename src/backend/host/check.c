@@ -330,6 +330,18 @@ static void check_bn_infer(examination *e) {
         expect(e, holds(e->in[i], columns), "statistics, gamma and beta must be [C]");
 }
 
+static void check_bn_fold(examination *e) {
+    size_t columns = copse__tensor_columns(e->in[0]);
+    size_t elements = copse__tensor_elements(e->in[0], NULL);
+    expect(e, holds(e->in[0], elements) && holds(e->out[0], elements),
+           "the operands' sizes differ");
+    expect(e, copse__tensor_columns(e->out[0]) == columns && holds(e->out[1], columns),
+           "the results must be [..,C] and [C]");
+    for (size_t i = 1; i < 6; i++)
+        expect(e, holds(e->in[i], columns),
+               "bias, statistics, gamma and beta must be [C]");
+}
+
 static void check_bn_grad(examination *e) {
     check_bn_act(e);
     expect(e, same_rows(e->in[0], e->in[1]) && same_elements(e->in[0], e->in[1]),
@@ -469,6 +481,7 @@ static const struct {
     [COPSE__OP_BN_MOMENTS] = {check_bn_moments, 0, 0},
     [COPSE__OP_BN_NORMALIZE] = {check_bn_normalize, 0, 0},
     [COPSE__OP_BN_INFER] = {check_bn_infer, 0, 0},
+    [COPSE__OP_BN_FOLD] = {check_bn_fold, 0, 0},
     [COPSE__OP_BN_GRAD_REDUCE] = {check_bn_grad_reduce, 0, 0},
     [COPSE__OP_BN_GRAD_INPUT] = {check_bn_grad_input, 0, 0},
     [COPSE__OP_CROSS_ENTROPY] = {check_cross_entropy, 2, 0},

@@ -119,6 +119,7 @@ void copse__host_slopes(const copse__host_call *call, const float *saved, const 
     X(bn_moments)                                                                        \
     X(bn_normalize)                                                                      \
     X(bn_infer)                                                                          \
+    X(bn_fold)                                                                           \
     X(bn_grad_reduce)                                                                    \
     X(bn_grad_input)                                                                     \
     X(cross_entropy)                                                                     \

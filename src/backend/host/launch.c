@@ -40,6 +40,7 @@ static copse__host_op *const loops[COPSE__OP_COUNT] = {
     [COPSE__OP_BN_MOMENTS] = copse__host_bn_moments,
     [COPSE__OP_BN_NORMALIZE] = copse__host_bn_normalize,
     [COPSE__OP_BN_INFER] = copse__host_bn_infer,
+    [COPSE__OP_BN_FOLD] = copse__host_bn_fold,
     [COPSE__OP_BN_GRAD_REDUCE] = copse__host_bn_grad_reduce,
     [COPSE__OP_BN_GRAD_INPUT] = copse__host_bn_grad_input,
     [COPSE__OP_CROSS_ENTROPY] = copse__host_cross_entropy,

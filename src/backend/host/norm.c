@@ -110,6 +110,26 @@ void copse__host_bn_infer(const copse__host_call *call) {
     copse__host_for(call, v.rows, 3 * columns, normalize_body, &v);
 }
 
+void copse__host_bn_fold(const copse__host_call *call) {
+    size_t columns = copse__tensor_columns(copse__host_input(call, 0));
+    const float *bias = call->in[1], *mean = call->in[2];
+    normalization v = {.variance = call->in[3],
+                       .gamma = call->in[4],
+                       .columns = columns,
+                       .epsilon = (double)call->node->attrs.norm.epsilon};
+    const float *w = call->in[0], *beta = call->in[5];
+    float *folded = call->out[0], *moved = call->out[1];
+    size_t rows = copse__host_input_rows(call, 0);
+    for (size_t c = 0; c < columns; c++) {
+        double factor =
+            reciprocal_deviation(&v, c) * (v.gamma ? (double)v.gamma[c] : 1.0);
+        double from_mean = (bias ? (double)bias[c] : 0.0) - (double)mean[c];
+        for (size_t r = 0; r < rows; r++)
+            folded[r * columns + c] = (float)((double)w[r * columns + c] * factor);
+        moved[c] = (float)(from_mean * factor + (beta ? (double)beta[c] : 0.0));
+    }
+}
+
 /* Column c's way from x to what relu saw. */
 typedef struct line {
     double mean, factor, shift;

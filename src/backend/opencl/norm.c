@@ -129,6 +129,33 @@ static copse_status apply_enqueue(copse__launch *launch, const copse__extents *e
     return status == COPSE_OK ? table_enqueue(launch, rows, err) : status;
 }
 
+static copse_status fold_prepare(copse__launch *launch, copse_error *err) {
+    const copse__operands *o = &launch->operands;
+    uint32_t columns = columns_of(launch);
+    copse_status status = norm_kernel(launch, "bn_table_f32", err);
+    if (status == COPSE_OK)
+        status = norm_kernel(launch, "bn_fold_f32", err);
+    if (status == COPSE_OK)
+        status =
+            copse__cl_args(launch, 0, 0, err, "vvvvvuufu", &o->inputs[2], &o->inputs[3],
+                           &o->inputs[4], &o->inputs[5], &o->workspace, columns, 0u,
+                           (double)launch->node->attrs.norm.epsilon, flags_of(launch, 4));
+    if (status == COPSE_OK)
+        status = copse__cl_args(
+            launch, 1, 0, err, "vvvvvzuu", &o->inputs[0], &o->inputs[1], &o->workspace,
+            &o->outputs[0], &o->outputs[1], copse__tensor_rows(x_of(launch), NULL),
+            columns, copse__cl_input(launch->graph, launch->node, 1) ? 1u : 0u);
+    return status;
+}
+
+/* One row more than the filter has: the bias. */
+static copse_status fold_enqueue(copse__launch *launch, const copse__extents *extents,
+                                 bool changed, copse_error *err) {
+    (void)extents;
+    (void)changed;
+    return table_enqueue(launch, copse__tensor_rows(x_of(launch), NULL) + 1, err);
+}
+
 static copse_status reduce_prepare(copse__launch *launch, copse_error *err) {
     const copse__operands *o = &launch->operands;
     uint32_t flags = 0;
@@ -213,6 +240,11 @@ const copse__cl_provider copse__cl_bn_apply = {.name = "plain",
                                                .workspace = table_workspace,
                                                .prepare = apply_prepare,
                                                .enqueue = apply_enqueue};
+const copse__cl_provider copse__cl_bn_fold = {.name = "plain",
+                                              .fits = copse__cl_columns_fit,
+                                              .workspace = table_workspace,
+                                              .prepare = fold_prepare,
+                                              .enqueue = fold_enqueue};
 const copse__cl_provider copse__cl_bn_grad_reduce = {.name = "plain",
                                                      .fits = copse__cl_columns_fit,
                                                      .workspace = parts_workspace,

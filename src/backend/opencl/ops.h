@@ -58,6 +58,7 @@ extern const copse__cl_provider copse__cl_bias_grad;
 /* norm.c: copse__cl_bn_apply serves BN_NORMALIZE and BN_INFER */
 extern const copse__cl_provider copse__cl_bn_moments;
 extern const copse__cl_provider copse__cl_bn_apply;
+extern const copse__cl_provider copse__cl_bn_fold;
 extern const copse__cl_provider copse__cl_bn_grad_reduce;
 extern const copse__cl_provider copse__cl_bn_grad_input;
 

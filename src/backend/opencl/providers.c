@@ -51,6 +51,7 @@ static const copse__cl_provider *const *const table[COPSE__OP_COUNT] = {
     [COPSE__OP_BN_MOMENTS] = LIST(&copse__cl_bn_moments),
     [COPSE__OP_BN_NORMALIZE] = LIST(&copse__cl_bn_apply),
     [COPSE__OP_BN_INFER] = LIST(&copse__cl_bn_apply),
+    [COPSE__OP_BN_FOLD] = LIST(&copse__cl_bn_fold),
     [COPSE__OP_BN_GRAD_REDUCE] = LIST(&copse__cl_bn_grad_reduce),
     [COPSE__OP_BN_GRAD_INPUT] = LIST(&copse__cl_bn_grad_input),
     [COPSE__OP_CROSS_ENTROPY] = LIST(&copse__cl_loss),

@@ -48,6 +48,12 @@ static void one_size(copse__case_sink *sink, size_t i) {
                                   .out = {x}},
                          .fill = {values, around, moments, uniform, uniform}};
     add(sink, &made, i);
+    copse__node_operand w = COPSE__CASE_FIXED(COPSE_F32, sizes[i].rows, sizes[i].columns);
+    made = (copse__case){.spec = {.op = COPSE__OP_BN_FOLD,
+                                  .in = {w, optional, column, column, optional, optional},
+                                  .out = {w, column}},
+                         .fill = {uniform, values, around, moments, uniform, uniform}};
+    add(sink, &made, i);
     made = (copse__case){.spec = {.op = COPSE__OP_BN_GRAD_REDUCE,
                                   .in = {x, x, pair},
                                   .out = {pair, optional, optional}},
