@@ -264,7 +264,7 @@ const float *copse__program_stats(const copse__program *p, size_t slot, size_t s
     return at;
 }
 
-/* *done stays NULL where there is nothing to read. done NULL: nobody asks. */
+/* *done stays NULL where there is nothing to read. */
 static copse_status queue_read(copse__program *p, copse__tensor_id tensor,
                                const copse__extents *extents, void *out,
                                copse__fence **done, copse_error *err) {
@@ -279,10 +279,32 @@ static copse_status queue_read(copse__program *p, copse__tensor_id tensor,
                  : COPSE_OK;
 }
 
-copse_status copse__program_collect_output(copse__program *p,
+copse_status copse__program_collect_output(copse__program *p, size_t slot,
                                            const copse__extents *extents, float *out,
                                            copse_error *err) {
-    return queue_read(p, p->graph->output, extents, out, NULL, err);
+    copse__fence *done = NULL;
+    if (is_empty(p, extents))
+        return COPSE_OK;
+    copse_status status = queue_read(p, p->graph->output, extents, out, &done, err);
+    if (status != COPSE_OK)
+        return status;
+    replace_fence(p, &p->collected[slot], done);
+    return p->backend->flush(p->device, COPSE__QUEUE_COMPUTE, err);
+}
+
+size_t copse__program_output_end(const copse__program *p) {
+    const copse__graph *graph = p->graph;
+    copse__tensor_id storage = graph->tensors[graph->output].storage;
+    size_t end = graph->node_count;
+    while (end > 0) {
+        const copse__node *node = &graph->nodes[end - 1];
+        for (size_t o = 0; o < node->output_count; o++)
+            if (node->outputs[o] != COPSE__NO_TENSOR &&
+                graph->tensors[node->outputs[o]].storage == storage)
+                return end;
+        end--;
+    }
+    return graph->node_count; /* the input itself */
 }
 
 copse_status copse__program_read_tensor(copse__program *p, copse__tensor_id tensor,

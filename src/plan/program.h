@@ -49,12 +49,14 @@ const float *copse__program_metrics(const copse__program *program, size_t slot);
 const float *copse__program_stats(const copse__program *program, size_t slot,
                                   size_t state);
 
-/* Queues the download of the network's output (float32) behind the run that was queued last; `out` must stay
- * until a collect that is queued after it was waited for. */
-copse_status copse__program_collect_output(copse__program *program,
+/* A run of the nodes before this one makes the network's output. */
+size_t copse__program_output_end(const copse__program *program);
+/* In place of copse__program_collect: queues the download of the network's output (float32) behind the slot's
+ * run; `out` must stay until copse__program_wait. Metrics and moments are not brought. */
+copse_status copse__program_collect_output(copse__program *program, size_t slot,
                                            const copse__extents *extents, float *out,
                                            copse_error *err);
-/* The same, and blocks. */
+/* The network's output at these extents into host memory. Blocks. */
 copse_status copse__program_read_output(copse__program *program,
                                         const copse__extents *extents, float *out,
                                         copse_error *err);

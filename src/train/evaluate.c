@@ -57,12 +57,20 @@ static copse_status evaluated_one(size_t rank, void *user, copse_error *err) {
     return copse__replica_evaluated(&t->replicas[rank], err);
 }
 
+/* Labels do not travel where only outputs are wanted. */
+static copse__share share_of(const pass *p, const copse_batch *batch, size_t rank) {
+    copse__share share = copse__share_of(batch, rank);
+    if (p->predict)
+        share.labels = NULL;
+    return share;
+}
+
 static void describe(pass *p) {
     copse__trainer *t = p->trainer;
     for (size_t r = 0; r < t->replica_count; r++)
         if (copse__takes_part(t, r))
-            t->steps[r] = (copse__step){.share = copse__share_of(p->now, r),
-                                        .next = copse__share_of(p->next, r),
+            t->steps[r] = (copse__step){.share = share_of(p, p->now, r),
+                                        .next = share_of(p, p->next, r),
                                         .ahead = p->ahead};
 }
 

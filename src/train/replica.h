@@ -65,6 +65,7 @@ typedef struct copse__replica {
     /* The share that is evaluated at the moment; its results are not taken yet. rows 0: none. */
     copse__share under_way;
     size_t under_way_slot;
+    bool under_way_outputs; /* it gives outputs instead of metrics */
 
     /* Sums of maximal subtrees, in pinned memory, bucket after bucket. */
     copse__buffer **parts;
@@ -168,7 +169,8 @@ copse_status copse__replica_finish(copse__replica *replica, copse__step *step,
 copse_status copse__replica_apply(copse__replica *replica, copse__step *step,
                                   copse_error *err);
 
-/* Runs the inference program over step->share, whose outputs go to step->outputs (NULL: nowhere). With
+/* Runs the inference program over step->share: for metrics, or, where step->outputs is not NULL, for outputs,
+ * which go there; labels are of no use then. With
  * step->ahead, which a share of one micro-batch allows, it is only enqueued, and results are those of the share
  * before, or of none; outputs and the share stay where they are until this one's results were taken. Else it
  * blocks until the results can be read; nothing may be under way then. */

@@ -2,17 +2,24 @@
 #include "base/mem.h"
 #include "train/replica_walk.h"
 
-/* Micro-batch k, to its end. */
+/* Micro-batch k, to its end. Whoever wants outputs has no use for the loss. */
 static copse_status enqueue(const copse__walk *w, size_t k, float *outputs,
                             copse_error *err) {
     copse__extents extents = copse__walk_extents(w, k);
-    copse_status status =
-        copse__program_run(w->program, *w->slot, 0, w->graph->node_count, &extents, err);
-    if (status == COPSE_OK && outputs)
-        status = copse__program_collect_output(w->program, &extents, outputs, err);
-    return status == COPSE_OK
-               ? copse__program_collect(w->program, *w->slot, &extents, err)
-               : status;
+    size_t end = outputs ? copse__program_output_end(w->program) : w->graph->node_count;
+    copse_status status = copse__program_run(w->program, *w->slot, 0, end, &extents, err);
+    if (status != COPSE_OK)
+        return status;
+    return outputs ? copse__program_collect_output(w->program, *w->slot, &extents,
+                                                   outputs, err)
+                   : copse__program_collect(w->program, *w->slot, &extents, err);
+}
+
+/* Waits for micro-batch k, which was in this slot; outputs have come by then, metrics are kept. */
+static copse_status take(const copse__walk *w, size_t k, size_t slot, bool outputs,
+                         copse_error *err) {
+    return outputs ? copse__program_wait(w->program, slot, UINT64_MAX, err)
+                   : copse__walk_take(w, k, slot, 0, err);
 }
 
 /* The same, handed over at once. */
@@ -41,8 +48,9 @@ copse_status copse__replica_evaluated(copse__replica *r, copse_error *err) {
     copse__walk w = copse__walk_begin(r, false, &share, NULL);
     r->stage = "while the results of a batch were waited for";
     copse__replica_begin_results(r, share.rows);
-    copse_status status =
-        w.count > 0 ? copse__walk_take(&w, 0, r->under_way_slot, 0, err) : COPSE_OK;
+    copse_status status = w.count > 0
+                              ? take(&w, 0, r->under_way_slot, r->under_way_outputs, err)
+                              : COPSE_OK;
     r->under_way = (copse__share){0};
     return status == COPSE_OK ? copse__replica_wanted(r, err) : status;
 }
@@ -65,6 +73,7 @@ static copse_status evaluate_ahead(copse__replica *r, const copse__walk *w,
         status = copse__replica_evaluated(r, err);
     r->under_way = *w->share;
     r->under_way_slot = slot;
+    r->under_way_outputs = outputs != NULL;
     return status;
 }
 
@@ -88,10 +97,10 @@ copse_status copse__replica_evaluate(copse__replica *r, const copse__step *step,
         copse__walk_turn(&w);
         COPSE__TRY(copse__replica_wanted(r, err), out);
         if (k > 0)
-            COPSE__TRY(copse__walk_take(&w, k - 1, *w.slot, 0, err), out);
+            COPSE__TRY(take(&w, k - 1, *w.slot, step->outputs, err), out);
     }
     if (w.count > 0)
-        COPSE__TRY(copse__walk_take(&w, w.count - 1, copse__other_slot(*w.slot), 0, err),
+        COPSE__TRY(take(&w, w.count - 1, copse__other_slot(*w.slot), step->outputs, err),
                    out);
     status = copse__replica_wanted(r, err);
 out:

@@ -8,8 +8,9 @@
 #       [-m train|evaluate|predict] [PEER...]
 #
 # PEERS: pytorch, pytorch-channels-last, pytorch-compiled, pytorch-frozen (-m evaluate or predict: folded for inference),
-# tensorflow, tensorflow-xla, tensorflow-keras (-m evaluate or predict: by the model's own methods), jax, tinygrad (default: pytorch,
-# tensorflow, jax, tinygrad; the compiled ones take minutes to start). A peer that is not installed or fails is named and left out. JSON lines go to
+# tensorflow, tensorflow-xla, tensorflow-keras (-m evaluate or predict: by the model's own methods), jax, tinygrad
+# (default: pytorch, tensorflow, jax, tinygrad; the compiled ones take minutes to start). Endings add up:
+# pytorch-frozen-channels-last. A peer that is not installed or fails is named and left out. JSON lines go to
 # compare.jsonl beside where you stand; the table to stdout.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -53,16 +54,19 @@ for net in $nets; do
         # shellcheck disable=SC2086
         run copse python3 "$here/peers/copse_step.py" --copse "$copse" $common
         for peer in "$@"; do
-            case $peer in
-            *-channels-last) flag=--channels-last script=${peer%-channels-last} ;;
-            *-compiled) flag=--compile script=${peer%-compiled} ;;
-            *-frozen) flag=--frozen script=${peer%-frozen} ;;
-            *-keras) flag=--keras script=${peer%-keras} ;;
-            *-xla) flag=--xla script=${peer%-xla} ;;
-            *) flag="" script=$peer ;;
-            esac
+            flags="" script=$peer
+            while :; do
+                case $script in
+                *-channels-last) flags="$flags --channels-last" script=${script%-channels-last} ;;
+                *-compiled) flags="$flags --compile" script=${script%-compiled} ;;
+                *-frozen) flags="$flags --frozen" script=${script%-frozen} ;;
+                *-keras) flags="$flags --keras" script=${script%-keras} ;;
+                *-xla) flags="$flags --xla" script=${script%-xla} ;;
+                *) break ;;
+                esac
+            done
             # shellcheck disable=SC2086
-            run "$peer" env $kept "$python" "$here/peers/${script}_step.py" $flag $common
+            run "$peer" env $kept "$python" "$here/peers/${script}_step.py" $flags $common
         done
         echo "compare.sh: $net, round $round of $rounds done" >&2
     done

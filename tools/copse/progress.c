@@ -89,6 +89,8 @@ static void describe(char *line, size_t capacity, const copse__progress *now,
                  "  loss %.4f  accuracy %.4f  %s samples/s  %s left",
                  copse__score_loss(&now->epoch_score),
                  copse__score_accuracy(&now->epoch_score), rate, left);
+    else if (now->evaluating) /* a prediction, which has no score */
+        snprintf(line + used, capacity - (size_t)used, "  %s left", left);
 }
 
 void progress_step(progress *p, const copse__progress *now) {
