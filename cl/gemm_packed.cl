@@ -6,8 +6,11 @@
  *
  * Launch: groups of one item, (ceil(N/tile_n), ceil(M/tile_m), ceil(K/tile_k)). A group computes its tile of
  * C over its range of k, in blocks of MC x NC x KC that it packs into local memory. With more than one
- * range of k, C is the workspace [ranges][M][N], without bias and activation; gemm_packed_sum_f32
+ * range of k, C is the workspace [ranges][M][N], without bias and activation; packed_sum_f32
  * then adds the ranges in their order. K = 0 gives act(bias). Nothing depends on timing.
+ *
+ * In …_nt, the gradient of a dense layer's input, bias is instead (where has_bias) what an activation saved, [M,N]: C is
+ * that activation's gradient of the product. That has one range of k.
  */
 #include "packed.clh"
 
@@ -75,7 +78,47 @@ INLINE void tile_columns(vec c[MR][NV], __local const float *restrict ap,
         COPSE_TILE_STEP(c, ap[k * MR + i], __local, bp + k * NR)
 }
 
-#define GEMM(name, LDA, A_AT, PACK_A, TILE, A_STEP, LDB, B_AT, PACK_B)                   \
+/* A tile just written, whose rows lie N apart: becomes the activation's gradient by what it saved. */
+INLINE void tile_slope(__global float *restrict to, __global const float *restrict saved,
+                       ulong N, int rows, int columns, int act) {
+    for (int i = 0; i < min(rows, MR); i++, to += N, saved += N) {
+        int j = 0;
+        if (act == COPSE_ACT_RELU)
+            for (; j + VW <= min(columns, NR); j += VW) {
+                vec v = LOAD(__global, to + j);
+                STORE(__global, to + j, LOAD(__global, saved + j) > 0 ? v : (vec)(0));
+            }
+        for (; j < min(columns, NR); j++)
+            to[j] = copse_slope_1(saved[j], to[j], (uint)act);
+    }
+}
+
+/* The same of a whole tile and relu, while it lies in registers. */
+INLINE void tile_relu_slope(vec c[MR][NV], __global const float *restrict saved,
+                            const size_t at[MR]) {
+    UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < NV; j++)
+        c[i][j] = LOAD(__global, saved + at[i] + j * VW) > 0 ? c[i][j] : (vec)(0);
+}
+
+/* What a tile does before its sums, and with them. */
+#define BEFORE_BIAS
+#define OUT_BIAS                                                                         \
+    tile_out(c, to, at, rows - i, columns - j, first, last,                              \
+             has_bias ? bias + n + j : 0, act)
+#define BEFORE_SLOPE                                                                     \
+    __global const float *saved = bias + (ulong)(m + i) * N + n + j;                     \
+    int slopes = last && has_bias, whole = rows - i >= MR && columns - j >= NR;          \
+    int at_once = slopes && first && whole && act == COPSE_ACT_RELU;                     \
+    if (slopes)                                                                          \
+        UNROLL for (int r = 0; r < MR; r++) PREFETCH(saved + at[r]);
+#define OUT_SLOPE                                                                        \
+    if (at_once)                                                                         \
+        tile_relu_slope(c, saved, at);                                                   \
+    tile_out(c, to, at, rows - i, columns - j, first, last, 0, COPSE_ACT_NONE);          \
+    if (slopes && !at_once)                                                              \
+        tile_slope(to, saved, N, rows - i, columns - j, act)
+
+#define GEMM(name, LDA, A_AT, PACK_A, TILE, A_STEP, LDB, B_AT, PACK_B, BESIDE)           \
     __kernel ONE_ITEM void name(                                                         \
         uint M, uint N, uint K, uint tile_m, uint tile_n, uint tile_k,                   \
         __global const float *restrict A, __global const float *restrict B,              \
@@ -105,9 +148,9 @@ INLINE void tile_columns(vec c[MR][NV], __local const float *restrict ap,
                                 at[r] = (size_t)N * r;                                   \
                                 PREFETCH(to + at[r]);                                    \
                             }                                                            \
+                            BEFORE_##BESIDE                                              \
                             TILE(c, ap + i / MR * (A_STEP), bp + j / NR * B_PANEL, kc);  \
-                            tile_out(c, to, at, rows - i, columns - j, first, last,      \
-                                     has_bias ? bias + n + j : 0, act);                  \
+                            OUT_##BESIDE;                                                \
                         }                                                                \
                 }                                                                        \
                 k += KC;                                                                 \
@@ -116,12 +159,12 @@ INLINE void tile_columns(vec c[MR][NV], __local const float *restrict ap,
     }
 
 GEMM(gemm_packed_nn_f32, K, (ulong)m *K + k, pack_a_rows, tile_rows, MR *A_PITCH, N,
-     (ulong)k *N + n, pack_b_rows_local)
+     (ulong)k *N + n, pack_b_rows_local, BIAS)
 GEMM(gemm_packed_nt_f32, K, (ulong)m *K + k, pack_a_rows, tile_rows, MR *A_PITCH, K,
-     (ulong)n *K + k, pack_b_columns_local)
+     (ulong)n *K + k, pack_b_columns_local, SLOPE)
 GEMM(gemm_packed_tn_f32, M, (ulong)k *M + m, pack_a_columns, tile_columns, A_PANEL, N,
-     (ulong)k *N + n, pack_b_rows_local)
+     (ulong)k *N + n, pack_b_rows_local, BIAS)
 GEMM(gemm_packed_tt_f32, M, (ulong)k *M + m, pack_a_columns, tile_columns, A_PANEL, K,
-     (ulong)n *K + k, pack_b_columns_local)
+     (ulong)n *K + k, pack_b_columns_local, BIAS)
 
 #include "packed_sum.clh"

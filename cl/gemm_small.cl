@@ -15,21 +15,6 @@
 
 COPSE_PACK_B(local, __local)
 
-INLINE float copse_slope(float dy, float saved, int act) {
-    switch (act) {
-    case COPSE_ACT_RELU:
-        return copse_relu_grad_1(saved, dy);
-    case COPSE_ACT_SIGMOID:
-        return copse_sigmoid_grad_1(saved, dy);
-    case COPSE_ACT_TANH:
-        return copse_tanh_grad_1(saved, dy);
-    case COPSE_ACT_GELU:
-        return copse_gelu_grad_1(saved, dy);
-    default:
-        return dy;
-    }
-}
-
 /* One row of a tile of the gradient of an activation; saved may be null. */
 INLINE void row_slope(const vec c[NV], __global float *to, int columns, int first, int last,
                       __global const float *saved, int act) {
@@ -50,7 +35,7 @@ INLINE void row_slope(const vec c[NV], __global float *to, int columns, int firs
         float v = t[j];
         if (!first)
             v += to[j];
-        to[j] = last && saved ? copse_slope(v, saved[j], act) : v;
+        to[j] = last && saved ? copse_slope_1(saved[j], v, (uint)act) : v;
     }
 }
 

@@ -33,15 +33,42 @@ copse_status copse__fuse_dense_bias(copse__fuser *f, size_t index, bool *changed
     return COPSE_OK;
 }
 
-/* DENSE_GRAD_INPUT -> ACTIVATION_GRAD */
+/* Whether the bytes of the tensor, or view, are read in no other shape, and not by the host; by: by this node alone. */
+static bool read_only_so(const copse__graph *graph, copse__tensor_id tensor, size_t by) {
+    copse__tensor_id storage = graph->tensors[tensor].storage;
+    if (graph->tensors[graph->output].storage == storage)
+        return false;
+    for (size_t n = 0; n < graph->node_count; n++)
+        for (size_t i = 0; i < graph->nodes[n].input_count; i++) {
+            copse__tensor_id read = graph->nodes[n].inputs[i];
+            if (read == COPSE__NO_TENSOR || graph->tensors[read].storage != storage)
+                continue;
+            if (read != tensor || (by != COPSE__NO_NODE && n != by))
+                return false;
+        }
+    return true;
+}
+
+static void replace_reads(copse__graph *graph, copse__tensor_id old,
+                          copse__tensor_id tensor) {
+    for (size_t n = 0; n < graph->node_count; n++)
+        for (size_t i = 0; i < graph->nodes[n].input_count; i++)
+            if (graph->nodes[n].inputs[i] == old)
+                graph->nodes[n].inputs[i] = tensor;
+}
+
+/* DENSE_GRAD_INPUT -> ACTIVATION_GRAD, also where a view of another shape stands between them: who read the latter's
+ * result then reads that view. */
 copse_status copse__fuse_dense_slope(copse__fuser *f, size_t index, bool *changed) {
-    const copse__graph *graph = f->graph;
+    copse__graph *graph = f->graph;
     const copse__node *slope = &graph->nodes[index];
     if (slope->op != COPSE__OP_ACTIVATION_GRAD)
         return COPSE_OK;
-    copse__tensor_id dy = slope->inputs[1];
-    size_t writer = copse__fuse_writer(graph, dy);
-    if (writer == COPSE__NO_NODE || copse__fuse_only_reader(graph, dy) != index)
+    copse__tensor_id dy = slope->inputs[1], result = slope->outputs[0];
+    bool viewed = graph->tensors[dy].storage != dy;
+    size_t writer = copse__fuse_writer(graph, graph->tensors[dy].storage);
+    if (writer == COPSE__NO_NODE || !read_only_so(graph, dy, index) ||
+        (viewed && !read_only_so(graph, result, COPSE__NO_NODE)))
         return COPSE_OK;
     copse__node made = graph->nodes[writer];
     size_t saver = copse__fuse_writer(graph, graph->tensors[slope->inputs[0]].storage);
@@ -52,7 +79,12 @@ copse_status copse__fuse_dense_slope(copse__fuser *f, size_t index, bool *change
     made.input_count = 3;
     made.inputs[2] = slope->inputs[0];
     made.attrs.act = slope->attrs.act;
-    made.outputs[0] = slope->outputs[0];
-    return copse__fuse_supported(f, &made) ? take(f, made, writer, index, changed)
-                                           : COPSE_OK;
+    if (!viewed)
+        made.outputs[0] = result;
+    if (!copse__fuse_supported(f, &made))
+        return COPSE_OK;
+    copse_status status = take(f, made, writer, index, changed);
+    if (status == COPSE_OK && viewed)
+        replace_reads(graph, result, dy);
+    return status;
 }

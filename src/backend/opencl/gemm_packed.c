@@ -29,7 +29,8 @@ static size_t planned_parts(const copse__device *device, const copse__graph *gra
     copse__cl_product p = copse__cl_dense_product(graph, node, NULL, NULL);
     copse__packed_sizes sizes;
     const char *reason;
-    if (!copse__cl_packed_sizes(&sizes, device, graph, node, &reason))
+    if (copse__cl_dense_fused(graph, node) ||
+        !copse__cl_packed_sizes(&sizes, device, graph, node, &reason))
         return 1;
     return copse__gemm_parts(&sizes, p.m, p.n, p.k, units_of(device));
 }
@@ -38,13 +39,18 @@ static bool fits(const copse__device *device, const copse__graph *graph,
                  const copse__node *node, const char **reason) {
     copse__packed_sizes sizes;
     copse__cl_product p = copse__cl_dense_product(graph, node, NULL, NULL);
-    *reason = "it does nothing but the product";
-    if (copse__cl_dense_fused(graph, node))
+    *reason = "it sums nothing beside the product";
+    if (node->op == COPSE__OP_DENSE_GRAD_WEIGHT && copse__cl_dense_fused(graph, node))
         return false;
     *reason = "the matrices have too many rows or columns";
     if (p.m >= INT32_MAX || p.n >= INT32_MAX || p.k >= INT32_MAX)
         return false;
-    return copse__cl_packed_sizes(&sizes, device, graph, node, reason);
+    if (!copse__cl_packed_sizes(&sizes, device, graph, node, reason))
+        return false;
+    *reason = "the sums that it would be cut into know no activation's gradient";
+    sizes.parts = 0;
+    return !copse__cl_dense_fused(graph, node) ||
+           copse__gemm_parts(&sizes, p.m, p.n, p.k, units_of(device)) == 1;
 }
 
 static double cost(const copse__device *device, const copse__graph *graph,
@@ -125,13 +131,14 @@ static copse_status set_sizes(copse__launch *launch, const copse__extents *exten
     s->cut = copse__gemm_cut_at(&s->sizes, p->m, p->n, p->k, units_of(launch->device),
                                 s->max_parts);
     bool parted = s->cut.groups[2] > 1;
-    uint32_t act = (uint32_t)p->act, has_bias = p->bias.buffer != NULL;
+    const copse__view *beside = p->layout == COPSE__CL_NT ? &p->saved : &p->bias;
+    uint32_t act = (uint32_t)p->act, has_bias = beside->buffer != NULL;
     copse_status status =
         copse__cl_args(launch, KERNEL_GEMM, 0, err, "uuuuuu", (uint32_t)p->m,
                        (uint32_t)p->n, (uint32_t)p->k, (uint32_t)s->cut.tile_m,
                        (uint32_t)s->cut.tile_n, (uint32_t)s->cut.tile_k);
     if (status == COPSE_OK)
-        status = copse__cl_args(launch, KERNEL_GEMM, 8, err, "vvuu", &p->bias,
+        status = copse__cl_args(launch, KERNEL_GEMM, 8, err, "vvuu", beside,
                                 parted ? &launch->operands.workspace : &p->c,
                                 parted ? 0 : act, parted ? 0 : has_bias);
     if (status == COPSE_OK && parted)
@@ -166,8 +173,10 @@ static void candidates(const copse__device *device, const copse__graph *graph,
         return;
     for (size_t i = 0;
          copse__gemm_cut_neighbour(&next, &now, i, p.m, p.n, p.k, units_of(device)); i++)
-        sink->take(copse__packed_parameters(&next, true, parameters, sizeof parameters),
-                   false, sink->user);
+        if (next.parts == now.parts || !copse__cl_dense_fused(graph, node))
+            sink->take(
+                copse__packed_parameters(&next, true, parameters, sizeof parameters),
+                false, sink->user);
     if (thorough)
         copse__cl_packed_send(device, graph, node, true, sink);
 }

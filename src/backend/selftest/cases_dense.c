@@ -24,9 +24,11 @@ static const struct {
     {3, 70001, 2, COPSE__ACT_NONE, false, COPSE__IN_FULL},
 };
 
-/* Gradients come with something fused into them only where they are small. */
+/* Bias gradients are fused into their weights' only where they are small; activations' gradients into those of inputs also
+ * where their sums are too short to be cut. */
 #define FUSED_SUMS ((size_t)1 << 22)
 #define FUSED_DEPTH 16384
+#define FUSED_UNITS 1024
 
 static const char *act_text(copse__activation act) {
     return act == COPSE__ACT_NONE ? "" : copse__activation_name(act);
@@ -55,7 +57,7 @@ static void one_size(copse__case_sink *sink, size_t i) {
     copse__case_batches(&made, m);
     copse__case_add(sink, &made, "%zux%zux%zu", m, k, u);
     bool fuses = m * k * u <= FUSED_SUMS && m <= FUSED_DEPTH && u <= FUSED_DEPTH;
-    if (fuses && sizes[i].act != COPSE__ACT_NONE) {
+    if ((fuses || u < FUSED_UNITS) && sizes[i].act != COPSE__ACT_NONE) {
         made.spec.in[2] = x;
         made.spec.attrs.act = sizes[i].act;
         made.fill[2] = uniform;
