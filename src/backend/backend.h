@@ -4,6 +4,7 @@
 
 #include <copse/types.h>
 #include <scalars.clh>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -36,11 +37,22 @@ typedef struct copse__caps {
     bool exact_divide_sqrt; /* float32 division and square root are correctly rounded */
 } copse__caps;
 
+/* Memory is counted, and of devices handed out, in lines of so many bytes. */
+#define COPSE__MEMORY_LINE 64
+
+/* A device's own memory, and host memory that is pinned for its copies. */
+typedef struct copse__memory_bytes {
+    size_t device, pinned;
+} copse__memory_bytes;
+
 /* What every backend's device begins with. */
 typedef struct copse__device_base {
     const copse__backend *backend;
     copse__device_choice choice;
     copse__caps caps;
+    struct {
+        atomic_size_t bytes, peak;
+    } device_memory, pinned_memory; /* of its buffers: copse__device_took */
 } copse__device_base;
 
 static inline const copse__device_base *copse__device_get(const copse__device *device) {
@@ -226,6 +238,16 @@ struct copse__backend {
      * what a benchmark's share of the peak is of. NULL: not known. The device must be idle. */
     copse_status (*peak_flops)(double *out, copse__device *device, copse_error *err);
 };
+
+/* For backends: counts a buffer of so many bytes; what all buffers together took before. */
+size_t copse__device_took(copse__device *device, copse__memory memory, size_t bytes);
+void copse__device_gave(copse__device *device, copse__memory memory, size_t bytes);
+/* What all buffers of the moment take, and the most that they took at a time. Not in it: what drivers and
+ * libraries take for themselves. Thread-safe. */
+copse__memory_bytes copse__device_memory(const copse__device *device);
+copse__memory_bytes copse__device_memory_peak(const copse__device *device);
+/* A buffer of so many bytes, as it is counted; 0 for none. */
+size_t copse__memory_lines(size_t bytes);
 
 extern const copse__backend copse__backend_host;
 extern const copse__backend copse__backend_opencl;

@@ -109,6 +109,9 @@ COPSE_CHECKED copse_status copse__allreduce_drop(copse__allreduce *engine, size_
                                                  copse_error *err);
 
 /* COPIED or MAPPED. */
+/* Pinned memory that each copied rank takes for such buckets of float32, where enough is free. */
+size_t copse__allreduce_slot_bytes(const size_t *bucket_elements, size_t bucket_count,
+                                   size_t rank_count);
 copse__stage_path copse__allreduce_path(const copse__allreduce *engine, size_t rank);
 size_t copse__allreduce_chunk_bytes(const copse__allreduce *engine);
 /* How often the bytes of a bucket must pass the host's memory, read or written, when all

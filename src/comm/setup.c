@@ -76,6 +76,20 @@ static copse_status lay_out(copse__allreduce *engine,
     return COPSE_OK;
 }
 
+size_t copse__allreduce_slot_bytes(const size_t *bucket_elements, size_t bucket_count,
+                                   size_t rank_count) {
+    copse__allreduce engine = {
+        .dtype = COPSE_F32, .bucket_count = bucket_count, .rank_count = rank_count};
+    const copse__allreduce_options options = {.bucket_elements = bucket_elements};
+    size_t bytes = 0;
+    if (copse__calloc(&engine.buckets, bucket_count, sizeof *engine.buckets, NULL) ==
+            COPSE_OK &&
+        lay_out(&engine, &options, NULL) == COPSE_OK && engine.chunks_per_step > 0)
+        bytes = engine.slot_count * engine.chunk_bytes;
+    free(engine.buckets);
+    return bytes;
+}
+
 static copse_status set_rank(copse__allreduce *engine, size_t index,
                              const copse__allreduce_options *options, copse_error *err) {
     copse__rank *rank = &engine->ranks[index];

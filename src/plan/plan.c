@@ -353,8 +353,3 @@ size_t copse__plan_arena_bytes(const copse__plan *plan) {
         bytes += plan->block_bytes[i];
     return bytes;
 }
-
-size_t copse__plan_io_bytes(const copse__plan *plan) {
-    return 2 * (plan->input_bytes + plan->label_bytes) + plan->metric_bytes +
-           plan->stats_bytes;
-}

@@ -48,10 +48,6 @@ void copse__plan_free(copse__plan *plan);
 /* All blocks together. */
 size_t copse__plan_arena_bytes(const copse__plan *plan);
 
-/* What a program of this plan allocates on the device besides the arena: two input slots, metrics,
- * moments. */
-size_t copse__plan_io_bytes(const copse__plan *plan);
-
 /* Offset in bytes of moving mean / variance of a state in the STATE buffer, and of its moments in the
  * STATS buffer, are tensors[...].offset. */
 

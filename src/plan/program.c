@@ -107,6 +107,16 @@ static copse_status new_buffer(copse__program *p, copse__buffer **out, size_t by
     return p->backend->buffer_new(out, p->device, copse__round_up(bytes, 4), memory, err);
 }
 
+copse__memory_bytes copse__program_bytes(const copse__plan *plan) {
+    size_t metrics = copse__memory_lines(plan->metric_bytes);
+    size_t stats = copse__memory_lines(plan->stats_bytes);
+    size_t inputs = copse__memory_lines(plan->input_bytes);
+    size_t labels = copse__memory_lines(plan->label_bytes);
+    return (copse__memory_bytes){.device = COPSE__INPUT_SLOTS * (inputs + labels) +
+                                           metrics + stats,
+                                 .pinned = COPSE__INPUT_SLOTS * (metrics + stats)};
+}
+
 copse_status copse__program_new(copse__program **out, const copse__graph *graph,
                                 const copse__plan *plan, copse__store *store,
                                 copse_error *err) {

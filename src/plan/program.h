@@ -15,6 +15,8 @@ typedef struct copse__program copse__program;
 
 /* Borrows graph, plan and store, which must outlive it. Prepares (and where needed builds) every
  * node's kernels. */
+/* What a program allocates beside its store. */
+copse__memory_bytes copse__program_bytes(const copse__plan *plan);
 copse_status copse__program_new(copse__program **out, const copse__graph *graph,
                                 const copse__plan *plan, copse__store *store,
                                 copse_error *err);

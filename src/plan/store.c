@@ -51,22 +51,47 @@ copse_status copse__store_clear(copse__store *store, copse_error *err) {
                               : status;
 }
 
+/* What a block needs so that each plan finds room in it. */
+static size_t block_bytes(const copse__plan *const *plans, size_t plan_count,
+                          size_t block) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < plan_count; i++)
+        if (block < plans[i]->block_count)
+            bytes = copse__max_size(bytes, plans[i]->block_bytes[block]);
+    return copse__round_up(bytes ? bytes : 1, 4);
+}
+
+static size_t most_blocks(const copse__plan *const *plans, size_t plan_count) {
+    size_t count = 0;
+    for (size_t i = 0; i < plan_count; i++)
+        count = copse__max_size(count, plans[i]->block_count);
+    return count;
+}
+
+size_t copse__store_bucket_bytes(const copse__layout *layout) {
+    size_t bytes = 0;
+    for (size_t b = 0; b < layout->bucket_count; b++)
+        bytes += copse__memory_lines(layout->buckets[b].elements * sizeof(float));
+    return bytes;
+}
+
+size_t copse__store_arena_bytes(const copse__plan *const *plans, size_t plan_count) {
+    size_t bytes = 0;
+    for (size_t b = 0; b < most_blocks(plans, plan_count); b++)
+        bytes += copse__memory_lines(block_bytes(plans, plan_count, b));
+    return bytes;
+}
+
 static copse_status new_arena(copse__store *store, const copse__plan *const *plans,
                               size_t plan_count, copse_error *err) {
-    for (size_t i = 0; i < plan_count; i++)
-        store->block_count = copse__max_size(store->block_count, plans[i]->block_count);
+    store->block_count = most_blocks(plans, plan_count);
     copse_status status =
         copse__calloc(&store->blocks, store->block_count, sizeof *store->blocks, err);
-    for (size_t b = 0; b < store->block_count && status == COPSE_OK; b++) {
-        size_t bytes = 0;
-        for (size_t i = 0; i < plan_count; i++)
-            if (b < plans[i]->block_count)
-                bytes = copse__max_size(bytes, plans[i]->block_bytes[b]);
-        bytes = copse__round_up(bytes ? bytes : 1, 4);
+    for (size_t b = 0; b < store->block_count && status == COPSE_OK; b++)
         status = copse__backend_of(store->device)
-                     ->buffer_new(&store->blocks[b], store->device, bytes,
-                                  COPSE__MEMORY_DEVICE, err);
-    }
+                     ->buffer_new(&store->blocks[b], store->device,
+                                  block_bytes(plans, plan_count, b), COPSE__MEMORY_DEVICE,
+                                  err);
     return status;
 }
 

@@ -39,6 +39,10 @@ typedef enum copse__kind {
     COPSE__KIND_SLOT
 } copse__kind;
 
+/* Bytes of one buffer a bucket, and of an arena, as they are counted. */
+size_t copse__store_bucket_bytes(const copse__layout *layout);
+size_t copse__store_arena_bytes(const copse__plan *const *plans, size_t plan_count);
+
 /* The whole buffer of a bucket; slot is used for COPSE__KIND_SLOT only. */
 copse__view copse__store_bucket(const copse__store *store, copse__kind kind, size_t slot,
                                 size_t bucket);

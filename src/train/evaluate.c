@@ -74,8 +74,7 @@ static void describe(pass *p) {
                                         .ahead = p->ahead};
 }
 
-/* Whether every share is one micro-batch. Nothing is under way yet. */
-static bool may_run_ahead(const copse__trainer *t) {
+bool copse__evaluation_runs_ahead(const copse__trainer *t) {
     for (size_t r = 0; r < t->replica_count; r++)
         if (copse__takes_part(t, r) && t->eval_shards[r] > t->replicas[r].sizes.eval_rows)
             return false;
@@ -100,12 +99,13 @@ static copse_status begin_pass(pass *p, copse_error *err) {
     copse__trainer *t = p->trainer;
     p->memory.trainer = t;
     p->given_skipped = 0;
-    p->ahead = may_run_ahead(t);
+    p->ahead = copse__evaluation_runs_ahead(t);
     forget_under_way(t);
     copse_pipeline_options options = {
         .batch = t->eval_batch,
         .epochs = 1,
         .start_batch = p->index,
+        .prefetch = COPSE__EVALUATION_PREFETCH,
         .held = COPSE__INPUT_SLOTS + p->ahead,
         .augment = t->eval_augment,
         .augment_count = t->eval_augment_count,

@@ -27,8 +27,8 @@ static copse_status open_pipeline(copse__fit *f, copse_error *err) {
         .epochs = t->config->train.epochs,
         .start_epoch = t->position.epoch,
         .start_batch = t->position.batch,
-        .prefetch = (size_t)data->prefetch,
-        .held = COPSE__INPUT_SLOTS + (t->replica_count == 1), /* one ahead */
+        .prefetch = copse__fit_prefetch(t),
+        .held = copse__fit_held(t),
         .label_classes = copse__trainer_label_bound(t),
         .label_outputs = copse__trainer_label_outputs(t),
         .replica_count = t->replica_count,

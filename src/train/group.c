@@ -14,7 +14,7 @@ size_t copse__trainer_active(const copse__trainer *t) {
 }
 
 /* Of a saved bench; AUTO: to be measured now. */
-static copse__stage_path known_path(const copse__trainer *t, size_t rank) {
+copse__stage_path copse__group_known_path(const copse__trainer *t, size_t rank) {
     const copse__rank *known = t->ranks ? &t->ranks->ranks[rank] : NULL;
     if (!known || !known->measured)
         return COPSE__PATH_AUTO;
@@ -60,7 +60,7 @@ static copse_status describe_engine(const copse__trainer *t, const bool *in, ope
         if (!in[r])
             continue;
         engine_ranks[r] = count;
-        o->paths[count] = known_path(t, r);
+        o->paths[count] = copse__group_known_path(t, r);
         o->devices[count++] = t->replicas[r].device;
     }
     for (size_t b = 0; b < t->layout->bucket_count; b++)

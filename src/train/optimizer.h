@@ -32,6 +32,10 @@ void copse__optimizer_scalars(const copse__optimizer *optimizer, uint64_t step,
 /* What a device does to whole buckets: check the gradients, update, hash. */
 typedef struct copse__updater copse__updater;
 
+/* What an updater of such a store allocates. Allocates nothing on the device. */
+copse_status copse__updater_measure(copse__device *device, const copse__layout *layout,
+                                    const copse__optimizer *optimizer,
+                                    copse__memory_bytes *out, copse_error *err);
 copse_status copse__updater_new(copse__updater **out, copse__store *store,
                                 const copse__optimizer *optimizer, copse_error *err);
 void copse__updater_free(copse__updater *updater);

@@ -98,11 +98,12 @@ out:
     return status;
 }
 
-copse_status copse__partials_new(copse__partials **out, copse__store *store,
-                                 size_t levels, copse_error *err) {
+/* Everything but what lies on the device. */
+static copse_status new_described(copse__partials **out, copse__store *store,
+                                  size_t levels, size_t *workspace, copse_error *err) {
     *out = NULL;
+    *workspace = 0;
     copse__partials *p;
-    size_t workspace = 0;
     copse_status status = copse__calloc(&p, 1, sizeof *p, err);
     if (status != COPSE_OK)
         return status;
@@ -113,7 +114,36 @@ copse_status copse__partials_new(copse__partials **out, copse__store *store,
     COPSE__TRY(copse__calloc(&p->levels, levels, sizeof *p->levels, err), fail);
     COPSE__TRY(copse__graph_new(&p->graph, err), fail);
     for (size_t b = 0; b < p->bucket_count && levels > 0; b++)
-        COPSE__TRY(describe_bucket(p, b, &workspace, err), fail);
+        COPSE__TRY(describe_bucket(p, b, workspace, err), fail);
+    *out = p;
+    return COPSE_OK;
+fail:
+    copse__partials_free(p);
+    return status;
+}
+
+copse_status copse__partials_measure(copse__device *device, const copse__layout *layout,
+                                     size_t levels, size_t *bytes, copse_error *err) {
+    copse__store store = {.device = device, .layout = layout};
+    copse__partials *p;
+    size_t workspace;
+    *bytes = 0;
+    copse_status status = new_described(&p, &store, levels, &workspace, err);
+    if (status != COPSE_OK)
+        return status;
+    *bytes = levels * copse__store_bucket_bytes(layout) + copse__memory_lines(workspace);
+    copse__partials_free(p);
+    return COPSE_OK;
+}
+
+copse_status copse__partials_new(copse__partials **out, copse__store *store,
+                                 size_t levels, copse_error *err) {
+    copse__partials *p;
+    size_t workspace;
+    *out = NULL;
+    copse_status status = new_described(&p, store, levels, &workspace, err);
+    if (status != COPSE_OK)
+        return status;
     if (workspace > 0)
         COPSE__TRY(p->backend->buffer_new(&p->workspace, store->device,
                                           copse__round_up(workspace, 4),

@@ -8,6 +8,9 @@
  * copies of the gradient buffers. push and merge only enqueue, on the compute queue. */
 typedef struct copse__partials copse__partials;
 
+/* What they take on a device. Allocates nothing there. */
+copse_status copse__partials_measure(copse__device *device, const copse__layout *layout,
+                                     size_t levels, size_t *bytes, copse_error *err);
 /* levels: how many sums may wait at once (0 is allowed). Borrows the store. */
 copse_status copse__partials_new(copse__partials **out, copse__store *store,
                                  size_t levels, copse_error *err);

@@ -59,32 +59,58 @@ size_t copse__layout_bytes(const copse__layout *layout) {
     return elements * sizeof(float);
 }
 
-/* Bytes of weights, gradients and slots, and bytes that grow with the shard. */
+/* Of one sum of all gradients on its way to the host. */
+static size_t part_bytes(const copse__layout *layout) {
+    return copse__max_size(copse__layout_bytes(layout), 4);
+}
+
+/* By the functions of those who allocate it. */
+static copse_status measure(copse__replica *r, const copse__optimizer *optimizer,
+                            copse_error *err) {
+    copse_status status = COPSE_OK;
+    const copse__plan *plans[] = {r->eval_plan, r->train_plan};
+    size_t plan_count = r->train_plan ? 2 : 1;
+    size_t bytes = copse__store_bucket_bytes(r->layout), state = 0;
+    copse__memory_bytes update = {0};
+    copse__replica_memory *m = &r->memory;
+    *m = (copse__replica_memory){.weights = bytes};
+    m->arena = copse__store_arena_bytes(plans, plan_count);
+    for (size_t i = 0; i < plan_count; i++) {
+        copse__memory_bytes program = copse__program_bytes(plans[i]);
+        m->inputs += program.device;
+        m->pinned += program.pinned;
+        state = copse__max_size(state, plans[i]->state_bytes);
+    }
+    m->others = copse__memory_lines(state) + copse__memory_lines(sizeof(copse_scalars));
+    if (!r->train_graph)
+        return COPSE_OK;
+    m->gradients = bytes;
+    m->slots = r->slot_count * bytes;
+    COPSE__TRY(
+        copse__partials_measure(r->device, r->layout, r->sizes.levels, &m->sums, err),
+        out);
+    COPSE__TRY(copse__updater_measure(r->device, r->layout, optimizer, &update, err),
+               out);
+    m->others += update.device;
+    m->pinned +=
+        update.pinned + r->sizes.parts * copse__memory_lines(part_bytes(r->layout));
+out:
+    return status;
+}
+
+/* Bytes that do not depend on the shard's size, and bytes that grow with it. */
 static size_t fixed_bytes(const copse__replica *r) {
-    size_t kinds = r->train_graph ? 2 + r->slot_count + r->sizes.levels : 1;
-    return kinds * copse__layout_bytes(r->layout) + r->eval_plan->state_bytes +
-           sizeof(copse_scalars);
+    const copse__replica_memory *m = &r->memory;
+    return m->weights + m->gradients + m->slots + m->sums + m->others;
 }
 
 static size_t growing_bytes(const copse__replica *r) {
-    const copse__plan *plans[] = {r->eval_plan, r->train_plan};
-    size_t bytes = 0, blocks = 0;
-    for (size_t i = 0; i < COPSE__COUNT(plans) && plans[i]; i++) {
-        bytes += copse__plan_io_bytes(plans[i]);
-        blocks = copse__max_size(blocks, plans[i]->block_count);
-    }
-    for (size_t b = 0; b < blocks; b++) {
-        size_t block = 0;
-        for (size_t i = 0; i < COPSE__COUNT(plans) && plans[i]; i++)
-            if (b < plans[i]->block_count)
-                block = copse__max_size(block, plans[i]->block_bytes[b]);
-        bytes += block;
-    }
-    return bytes;
+    return r->memory.arena + r->memory.inputs;
 }
 
-size_t copse__replica_bytes(const copse__replica *r) {
-    return fixed_bytes(r) + growing_bytes(r);
+copse__memory_bytes copse__replica_bytes(const copse__replica *r) {
+    return (copse__memory_bytes){.device = fixed_bytes(r) + growing_bytes(r),
+                                 .pinned = r->memory.pinned};
 }
 
 size_t copse__replica_room(const copse__replica *r) {
@@ -119,6 +145,8 @@ copse_status copse__replica_plan(copse__replica *r, const copse__layout *layout,
         copse__plan_new(&r->eval_plan, r->eval_graph, layout, r->device, err);
     if (status == COPSE_OK && r->train_graph)
         status = copse__plan_new(&r->train_plan, r->train_graph, layout, r->device, err);
+    if (status == COPSE_OK)
+        status = measure(r, optimizer, err);
     return status == COPSE_OK ? check_total(r, err) : status;
 }
 
@@ -138,14 +166,13 @@ static void free_parts(copse__replica *r) {
 }
 
 static copse_status new_parts(copse__replica *r, copse_error *err) {
-    size_t count = r->sizes.parts, bytes = copse__layout_bytes(r->layout);
+    size_t count = r->sizes.parts;
     copse_status status = copse__calloc(&r->parts, count, sizeof *r->parts, err);
     if (status == COPSE_OK)
         status = copse__calloc(&r->part_ranges, count, sizeof *r->part_ranges, err);
     for (size_t i = 0; i < count && status == COPSE_OK; i++)
-        status = copse__backend_of(r->device)->buffer_new(&r->parts[i], r->device,
-                                                          copse__max_size(bytes, 4),
-                                                          COPSE__MEMORY_STAGING, err);
+        status = copse__backend_of(r->device)->buffer_new(
+            &r->parts[i], r->device, part_bytes(r->layout), COPSE__MEMORY_STAGING, err);
     return status;
 }
 
@@ -299,6 +326,7 @@ copse_status copse__replica_resize(copse__replica *r, const copse__network *netw
     free_programs(r);
     free_plans(r);
     r->sizes = sizes;
+    r->memory = planned.memory;
     r->train_graph = planned.train_graph;
     r->eval_graph = planned.eval_graph;
     r->train_plan = planned.train_plan;

@@ -8,6 +8,7 @@
 #include "comm/tree.h"
 #include "graph/model.h"
 #include "plan/program.h"
+#include "train/memory.h"
 #include "train/optimizer.h"
 #include "train/partials.h"
 #include "train/times.h"
@@ -47,7 +48,8 @@ typedef struct copse__replica {
     copse__graph *train_graph, *eval_graph; /* train_graph NULL: evaluation only */
     copse__plan *train_plan, *eval_plan;
     const copse__layout *layout;
-    size_t slot_count; /* of the optimizer */
+    size_t slot_count;            /* of the optimizer */
+    copse__replica_memory memory; /* as planned */
     copse__store *store;
     copse__program *train, *eval;
     copse__updater *updater;
@@ -90,8 +92,8 @@ copse_status copse__replica_open(copse__replica *out, size_t rank,
  * COPSE_DEVICE_MEMORY where the device has too little, with the shard that would fit. */
 copse_status copse__replica_plan(copse__replica *replica, const copse__layout *layout,
                                  const copse__optimizer *optimizer, copse_error *err);
-/* Bytes that the plan takes on the device, before or after they are allocated. */
-size_t copse__replica_bytes(const copse__replica *replica);
+/* Bytes that it takes once prepared, as the backend counts them, before or after they are allocated. */
+copse__memory_bytes copse__replica_bytes(const copse__replica *replica);
 /* About how many training samples there is memory for, by what the plan takes. */
 size_t copse__replica_room(const copse__replica *replica);
 /* Allocates what was planned and prepares every kernel. */

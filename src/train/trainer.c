@@ -491,10 +491,6 @@ size_t copse__trainer_shard(const copse__trainer *t, size_t rank) {
     return t->shards[rank];
 }
 
-size_t copse__trainer_device_bytes(const copse__trainer *t, size_t rank) {
-    return copse__replica_bytes(&t->replicas[rank]);
-}
-
 const copse__datasets *copse__trainer_sets(const copse__trainer *t) {
     return t->sets;
 }

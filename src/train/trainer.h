@@ -10,6 +10,7 @@
 #include "topo/select.h"
 #include "train/config.h"
 #include "train/datasets.h"
+#include "train/memory.h"
 #include "train/times.h"
 
 /* A network on its devices: trains, evaluates, predicts. */
@@ -241,8 +242,11 @@ size_t copse__trainer_shard(const copse__trainer *trainer, size_t rank);
 const char *copse__trainer_shards_are(const copse__trainer *trainer);
 /* Whether the replica's device was lost. Closing a trainer then releases nothing of it. */
 bool copse__trainer_is_lost(const copse__trainer *trainer, size_t rank);
-/* Bytes that the plan takes on a replica's device. */
-size_t copse__trainer_device_bytes(const copse__trainer *trainer, size_t rank);
+/* Bytes that a replica takes. */
+void copse__trainer_memory(const copse__trainer *trainer, size_t rank,
+                           copse__memory_report *out);
+/* A line a replica at debug level: what is counted, and what was planned. */
+void copse__trainer_tell_memory(const copse__trainer *trainer);
 /* As they were given to copse__trainer_open. Borrowed. */
 const copse__datasets *copse__trainer_sets(const copse__trainer *trainer);
 /* What a replica's device runs a step, for people (src/plan/describe.h). */

@@ -200,6 +200,8 @@ copse_status copse__group_engine(copse__trainer *trainer, const bool *in,
                                  copse__allreduce **out, size_t *engine_ranks,
                                  copse_error *err);
 /* Who has no shard rests; those with one get an all-reduce. */
+/* How its gradients travel, of a saved bench; AUTO: to be measured at the start. */
+copse__stage_path copse__group_known_path(const copse__trainer *t, size_t rank);
 copse_status copse__group_join(copse__trainer *trainer, copse_error *err);
 /* Frees the all-reduce, or puts it aside where somebody may still know it. */
 void copse__group_part(copse__trainer *trainer);
@@ -276,6 +278,21 @@ static inline copse__share copse__share_of(const copse_batch *batch, size_t rank
                           .labels = part->labels,
                           .rows = part->rows,
                           .first_row = part->first_row};
+}
+
+/* Batches that a pipeline makes ready ahead, and that the loop holds: one more where it runs ahead. */
+#define COPSE__EVALUATION_PREFETCH 2
+
+/* Where every share is one micro-batch. */
+bool copse__evaluation_runs_ahead(const copse__trainer *t);
+
+static inline size_t copse__fit_prefetch(const copse__trainer *t) {
+    size_t wanted = (size_t)t->config->data.prefetch;
+    return wanted ? wanted : 2;
+}
+
+static inline size_t copse__fit_held(const copse__trainer *t) {
+    return COPSE__INPUT_SLOTS + (t->replica_count == 1);
 }
 
 #endif

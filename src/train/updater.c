@@ -135,13 +135,13 @@ static copse_status clear_count(copse__updater *u, copse_error *err) {
                             err);
 }
 
+static size_t partials_bytes(const copse__updater *u) {
+    return copse__max_size(u->bucket_count, 1) * u->partial_stride;
+}
+
 static copse_status new_results(copse__updater *u, copse_error *err) {
     copse_status status;
-    size_t alignment =
-        copse__max_size(copse__device_get(u->device)->caps.view_alignment, 4);
-    size_t buckets = copse__max_size(u->bucket_count, 1);
-    u->partial_stride = copse__round_up(HASH_PARTIALS * sizeof(uint64_t), alignment);
-    size_t partials = buckets * u->partial_stride;
+    size_t partials = partials_bytes(u);
     const copse__memory device = COPSE__MEMORY_DEVICE, staging = COPSE__MEMORY_STAGING;
     COPSE__TRY(
         u->backend->buffer_new(&u->count, u->device, sizeof(uint32_t), device, err), out);
@@ -160,7 +160,7 @@ out:
 }
 
 /* One workspace for all nodes, as they run one after another. */
-static copse_status new_workspace(copse__updater *u, copse_error *err) {
+static copse_status find_workspace(copse__updater *u, copse_error *err) {
     for (size_t n = 0; n < u->graph->node_count; n++) {
         size_t bytes = 0;
         copse_status status =
@@ -169,6 +169,10 @@ static copse_status new_workspace(copse__updater *u, copse_error *err) {
             return status;
         u->workspace_bytes = copse__max_size(u->workspace_bytes, bytes);
     }
+    return COPSE_OK;
+}
+
+static copse_status new_workspace(copse__updater *u, copse_error *err) {
     return u->workspace_bytes == 0
                ? COPSE_OK
                : u->backend->buffer_new(&u->workspace, u->device,
@@ -176,8 +180,9 @@ static copse_status new_workspace(copse__updater *u, copse_error *err) {
                                         COPSE__MEMORY_DEVICE, err);
 }
 
-copse_status copse__updater_new(copse__updater **out, copse__store *store,
-                                const copse__optimizer *optimizer, copse_error *err) {
+/* Everything but what lies on the device. */
+static copse_status new_described(copse__updater **out, copse__store *store,
+                                  const copse__optimizer *optimizer, copse_error *err) {
     *out = NULL;
     copse__updater *u;
     copse_status status = copse__calloc(&u, 1, sizeof *u, err);
@@ -196,6 +201,43 @@ copse_status copse__updater_new(copse__updater **out, copse__store *store,
             fail);
     for (size_t b = 0; b < u->bucket_count; b++)
         COPSE__TRY(describe_bucket(u, b, err), fail);
+    size_t alignment =
+        copse__max_size(copse__device_get(u->device)->caps.view_alignment, 4);
+    u->partial_stride = copse__round_up(HASH_PARTIALS * sizeof(uint64_t), alignment);
+    COPSE__TRY(find_workspace(u, err), fail);
+    *out = u;
+    return COPSE_OK;
+fail:
+    copse__updater_free(u);
+    return status;
+}
+
+copse_status copse__updater_measure(copse__device *device, const copse__layout *layout,
+                                    const copse__optimizer *optimizer,
+                                    copse__memory_bytes *out, copse_error *err) {
+    copse__store store = {.device = device,
+                          .layout = layout,
+                          .slot_count = copse__optimizer_slots(optimizer)};
+    copse__updater *u;
+    *out = (copse__memory_bytes){0};
+    copse_status status = new_described(&u, &store, optimizer, err);
+    if (status != COPSE_OK)
+        return status;
+    size_t partials = copse__memory_lines(partials_bytes(u));
+    out->device = copse__memory_lines(sizeof(uint32_t)) + partials +
+                  copse__memory_lines(u->workspace_bytes);
+    out->pinned = copse__memory_lines(COPSE__INPUT_SLOTS * sizeof(uint32_t)) + partials;
+    copse__updater_free(u);
+    return COPSE_OK;
+}
+
+copse_status copse__updater_new(copse__updater **out, copse__store *store,
+                                const copse__optimizer *optimizer, copse_error *err) {
+    copse__updater *u;
+    copse_status status = new_described(&u, store, optimizer, err);
+    *out = NULL;
+    if (status != COPSE_OK)
+        return status;
     COPSE__TRY(new_results(u, err), fail);
     COPSE__TRY(new_workspace(u, err), fail);
     for (size_t b = 0; b < u->bucket_count; b++)

@@ -228,6 +228,18 @@ static void add_parts(copse__text *out, const measuring *m) {
                 spread_of(m->parts.device[p] + r, m->rounds, all->count).median * 1e3);
         copse__text_add(out, "}");
     }
+    copse__text_add(out, "],\"memory\":[");
+    for (size_t r = 0; r < all->count; r++) {
+        copse__memory_report memory;
+        copse__trainer_memory(all->trainer, r, &memory);
+        copse__text_add(out, "%s{\"device\":", r ? "," : "");
+        copse__json_text(out, all->choices[r].label);
+        copse__text_add(out,
+                        ",\"bytes\":%zu,\"planned_bytes\":%zu,"
+                        "\"peak_bytes\":%zu,\"pinned_peak_bytes\":%zu}",
+                        memory.now.device, memory.planned.device, memory.peak.device,
+                        memory.peak.pinned);
+    }
     copse__text_add(out, "],\"peak_rss_bytes\":%lld", (long long)m->peak_kib * 1024);
 }
 

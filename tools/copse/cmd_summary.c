@@ -30,15 +30,58 @@ static const tool_command command = {
     .most_operands = 1,
 };
 
+typedef struct part {
+    const char *what;
+    size_t bytes;
+} part;
+
+/* Those that are none are left out. */
+static void print_parts(const char *of, const part *parts, size_t count) {
+    char text[32];
+    printf("%-10s", of);
+    const char *between = "";
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].bytes == 0)
+            continue;
+        printf("%s%s %s", between, parts[i].what,
+               copse__format_bytes(text, sizeof text, parts[i].bytes));
+        between = ", ";
+    }
+    putchar('\n');
+}
+
+static void print_memory(const copse_session *s, size_t rank) {
+    copse__memory_report m;
+    copse__trainer_memory(s->trainer, rank, &m);
+    const part device[] = {{"weights", m.plan.weights},
+                           {"gradients", m.plan.gradients},
+                           {"optimizer", m.plan.slots},
+                           {"sums of gradients", m.plan.sums},
+                           {"activations and workspaces", m.plan.arena},
+                           {"inputs and metrics", m.plan.inputs},
+                           {"others", m.plan.others}};
+    const part pinned[] = {{"batches made ready", m.batches},
+                           {"results", m.plan.pinned},
+                           {"gradients on their way", m.exchange},
+                           {"batches of evaluation", m.evaluation}};
+    print_parts(s->devices.choices[rank].label, device, COPSE__COUNT(device));
+    print_parts("  on host", pinned, COPSE__COUNT(pinned));
+}
+
 static void print_devices(const copse_session *s) {
     char bytes[32];
+    copse__memory_report m;
     printf("\n%-10s %-36s %12s %14s\n", "Device", "Name", "Shard", "Device memory");
-    for (size_t r = 0; r < s->devices.count; r++)
+    for (size_t r = 0; r < s->devices.count; r++) {
+        copse__trainer_memory(s->trainer, r, &m);
         printf("%-10s %-36.36s %5zu of %-4zu %14s\n", s->devices.choices[r].label,
                s->devices.choices[r].name, copse__trainer_shard(s->trainer, r),
                (size_t)s->config->train.batch,
-               copse__format_bytes(bytes, sizeof bytes,
-                                   copse__trainer_device_bytes(s->trainer, r)));
+               copse__format_bytes(bytes, sizeof bytes, m.planned.device));
+    }
+    printf("\nMemory, and what is pinned of the host's:\n");
+    for (size_t r = 0; r < s->devices.count; r++)
+        print_memory(s, r);
 }
 
 static void print_buckets(const copse__trainer *trainer) {

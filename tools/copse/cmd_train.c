@@ -111,6 +111,7 @@ static void tell_start(copse_session *s) {
     copse__stages_next(&s->stages, NULL);
     copse__stages_log(&s->stages, "to the first step");
     copse__tracer_start(s->tracer, &s->stages);
+    copse__trainer_tell_memory(s->trainer);
 }
 
 static copse_status on_step(void *user, const copse__progress *now, copse_error *err) {

@@ -97,6 +97,8 @@ static copse_status host_buffer_new(copse__buffer **out, copse__device *device,
                              "the machine could not give %zu bytes", bytes);
         goto out;
     }
+    made->device = device;
+    (void)copse__device_took(device, memory, copse__memory_lines(bytes));
     *out = made;
     made = NULL;
 out:
@@ -107,6 +109,8 @@ out:
 static void host_buffer_free(copse__buffer *buffer) {
     if (!buffer)
         return;
+    copse__device_gave(buffer->device, buffer->memory,
+                       copse__memory_lines(buffer->bytes));
     free(buffer->data);
     free(buffer);
 }

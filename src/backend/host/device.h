@@ -16,6 +16,7 @@ struct copse__buffer {
     unsigned char *data;
     size_t bytes;
     copse__memory memory;
+    copse__device *device;
 };
 
 static inline copse__host_device *copse__host_device_of(copse__device *device) {

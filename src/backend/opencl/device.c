@@ -319,7 +319,6 @@ copse_status copse__cl_open(copse__device **out, const copse__device_choice *cho
     pthread_mutex_init(&device->lock, NULL);
     pthread_mutex_init(&device->clblast_lock, NULL);
     pthread_cond_init(&device->built, NULL);
-    atomic_init(&device->allocated_bytes, 0);
     atomic_init(&device->no_binaries, false);
     device->base.backend = &copse__backend_opencl;
     device->base.choice = *choice;

@@ -60,7 +60,6 @@ struct copse__device {
     bool clblast_ready;     /* its programs are built; guarded by clblast_lock */
     bool clblast_used;      /* it has built programs here; guarded likewise */
     copse__buffer *nothing; /* 64 zero bytes, bound where an optional operand is absent */
-    atomic_size_t allocated_bytes;
 };
 
 typedef struct copse__cl_view {
@@ -71,8 +70,9 @@ typedef struct copse__cl_view {
 struct copse__buffer {
     copse__device *device;
     cl_mem memory;
-    size_t bytes;         /* as asked for */
-    size_t allocated;     /* rounded up */
+    size_t bytes;     /* as asked for */
+    size_t allocated; /* rounded up */
+    copse__memory kind;
     void *host;           /* staging: mapped for as long as the buffer lives */
     void *shared;         /* its bytes, where it is shared memory with an address */
     pthread_mutex_t lock; /* guards views */

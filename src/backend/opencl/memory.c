@@ -3,9 +3,9 @@
 
 #include "backend/opencl/internal.h"
 
-/* Memory is handed out in whole lines of this size, so that a vector read at the end of the
- * last tensor stays inside. */
-#define LINE_BYTES 64
+/* Memory is handed out in whole lines, so that a vector read at the end of the last tensor stays
+ * inside. */
+#define LINE_BYTES COPSE__MEMORY_LINE
 
 static copse_status allocate(copse__buffer *buffer, copse__memory memory,
                              copse_error *err) {
@@ -23,7 +23,8 @@ static copse_status allocate(copse__buffer *buffer, copse__memory memory,
     size_t allocated = copse__round_up(copse__max_size(bytes, 1), LINE_BYTES);
     if (allocated > caps->max_alloc_bytes)
         allocated = copse__max_size(bytes, 1);
-    size_t before = atomic_fetch_add(&device->allocated_bytes, allocated);
+    size_t before = copse__device_took(device, memory, allocated);
+    buffer->kind = memory;
     buffer->allocated = allocated; /* from here on copse__cl_buffer_free gives it back */
     if (before + allocated > caps->total_bytes)
         return copse__fail(err, COPSE_DEVICE_MEMORY, 0, device->place,
@@ -101,7 +102,7 @@ void copse__cl_buffer_free(copse__buffer *buffer) {
         clReleaseMemObject(buffer->memory);
     if (buffer->shared)
         copse__cl_shared_free(device, buffer->shared);
-    atomic_fetch_sub(&device->allocated_bytes, buffer->allocated);
+    copse__device_gave(device, buffer->kind, buffer->allocated);
     pthread_mutex_destroy(&buffer->lock);
     free(buffer);
 }
