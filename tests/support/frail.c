@@ -27,7 +27,7 @@ typedef struct frail_device {
     size_t calls[FRAIL_CALL_COUNT];
     bool forbidden;
     size_t forbidden_calls, objects;
-    uint64_t launch_ns, row_ns;
+    uint64_t launch_ns, row_ns, pass_ns;
 } frail_device;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -39,6 +39,7 @@ static frail_device devices[FRAIL_DEVICES];
 typedef struct wrapped {
     size_t device;
     void *real;
+    bool once_a_pass; /* a launch of the loss */
 } wrapped;
 
 static const copse__backend *host(void) {
@@ -96,7 +97,7 @@ static void *wrap(size_t device, void *real) {
     wrapped *made = malloc(sizeof *made);
     if (!made)
         abort();
-    *made = (wrapped){device, real};
+    *made = (wrapped){.device = device, .real = real};
     count(device, 1);
     return made;
 }
@@ -293,8 +294,10 @@ static copse_status frail_launch_new(copse__launch **out, copse__device *device,
     real.workspace = view(real.workspace);
     real.scalars = view(real.scalars);
     copse_status status = host()->launch_new(out, device, graph, node, &real, err);
-    if (status == COPSE_OK)
+    if (status == COPSE_OK) {
         *out = wrap(index_of(device), *out);
+        ((wrapped *)(void *)*out)->once_a_pass = node->op == COPSE__OP_CROSS_ENTROPY;
+    }
     return status;
 }
 
@@ -321,7 +324,10 @@ static copse_status frail_run(copse__device *device, copse__launch *const *launc
     const size_t index = index_of(device);
     copse_status status = strike(index, FRAIL_RUN, err);
     const uint64_t rows = extents->of[COPSE__BATCH];
-    const uint64_t extra = n * (devices[index].launch_ns + rows * devices[index].row_ns);
+    uint64_t extra = n * (devices[index].launch_ns + rows * devices[index].row_ns);
+    for (size_t i = 0; i < n; i++)
+        if (((const wrapped *)(const void *)launches[i])->once_a_pass)
+            extra += devices[index].pass_ns;
     if (extra > 0)
         pause_for(extra);
     for (size_t i = 0; i < n && status == COPSE_OK; i++) {
@@ -418,6 +424,10 @@ size_t frail_forbidden_calls(size_t device) {
 void frail_slow_down(size_t device, uint64_t launch_ns, uint64_t row_ns) {
     devices[device].launch_ns = launch_ns;
     devices[device].row_ns = row_ns;
+}
+
+void frail_slow_passes(size_t device, uint64_t pass_ns) {
+    devices[device].pass_ns = pass_ns;
 }
 
 size_t frail_live_objects(size_t device) {

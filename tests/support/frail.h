@@ -48,6 +48,8 @@ size_t frail_forbidden_calls(size_t device);
 
 /* Each launch takes so much longer, by run and by row. */
 void frail_slow_down(size_t device, uint64_t launch_ns, uint64_t row_ns);
+/* Each pass over samples (its loss) takes so much longer. */
+void frail_slow_passes(size_t device, uint64_t pass_ns);
 
 /* Buffers, fences and launches that were made and not freed. */
 size_t frail_live_objects(size_t device);

@@ -104,11 +104,13 @@ START_TEST(test_shards_recorded_give_the_bits_of_measured_ones) {
 }
 END_TEST
 
-/* 10 ms a launch whatever the rows: more than the other takes for the whole batch, also under a
- * sanitizer on a busy machine. */
+/* A pass whatever the rows: more than another device takes for the whole batch, also under a sanitizer on a busy
+ * machine. */
+#define SLOW_NS UINT64_C(400000000)
+
 START_TEST(test_shards_too_slow_device_rests) {
     test_run run, one;
-    frail_slow_down(1, 10000000, 0);
+    frail_slow_passes(1, SLOW_NS);
     open_run(&run, plain, 2);
     test_run_start(&run);
     ck_assert_uint_eq(copse__trainer_shard(run.trainer, 0), 120);
@@ -128,7 +130,7 @@ END_TEST
 /* When one of two that work is lost, the third is given a share, and the weights of the other. */
 START_TEST(test_shards_resting_device_wakes_when_needed) {
     test_run run, one;
-    frail_slow_down(2, 300000000, 0); /* far beyond what a loaded machine adds */
+    frail_slow_passes(2, SLOW_NS);
     frail_slow_down(0, 0, 50000);
     frail_slow_down(1, 0, 50000);
     open_run(&run, plain, 3);
@@ -137,7 +139,7 @@ START_TEST(test_shards_resting_device_wakes_when_needed) {
     run.stop_after_steps = 1;
     ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(run.trainer, &error));
     run.stop_after_steps = 0;
-    frail_slow_down(2, 0, 0);
+    frail_slow_passes(2, 0);
     frail_fault(0, FRAIL_RUN, 1, FRAIL_FAIL);
     ASSERT_OK(copse__trainer_fit(run.trainer, &error));
     ck_assert(copse__trainer_is_lost(run.trainer, 0));
@@ -307,13 +309,14 @@ END_TEST
 START_TEST(test_shards_resting_device_is_measured_again) {
     test_run run, one;
     frail_slow_down(0, 0, 50000);
-    frail_slow_down(1, 300000000, 0);
+    frail_slow_passes(1, SLOW_NS);
     open_run(&run, LONG, 2);
     run.stop_after_steps = 1;
     test_run_start(&run);
     ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
     ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(run.trainer, &error));
     run.stop_after_steps = 0;
+    frail_slow_passes(1, 0);
     frail_slow_down(1, 0, 50000);
     ASSERT_OK(copse__trainer_fit(run.trainer, &error));
     ck_assert_uint_gt(copse__trainer_shard(run.trainer, 1), 0);
@@ -340,7 +343,7 @@ END_TEST
 /* One that stays slow is asked for one pass, behind epochs 1, 2 and 4 of 6, and told of. */
 START_TEST(test_shards_resting_device_that_stays_slow_rests_on) {
     test_run run;
-    frail_slow_down(1, 300000000, 0);
+    frail_slow_passes(1, SLOW_NS);
     open_run(&run, LONG, 2);
     test_run_start(&run);
     size_t calls = frail_calls(1, FRAIL_RUN);
@@ -358,7 +361,7 @@ END_TEST
 /* One that fails when it is asked is lost, and the others go on. */
 START_TEST(test_shards_resting_device_that_fails_is_lost) {
     test_run run;
-    frail_slow_down(1, 300000000, 0);
+    frail_slow_passes(1, SLOW_NS);
     open_run(&run, LONG, 2);
     test_run_start(&run);
     frail_fault(1, FRAIL_RUN, 1, FRAIL_FAIL);
