@@ -19,8 +19,8 @@ void copse__thread_is_brief(void) {
         uint64_t runtime, deadline, period;
     } attributes = {0};
     if (syscall(SYS_sched_getattr, 0, &attributes, sizeof attributes, 0) != 0 ||
-        attributes.policy != SCHED_OTHER)
-        return;
+        attributes.policy != SCHED_OTHER || attributes.nice < 0)
+        return; /* to reset would take their precedence from threads that it starts */
     attributes.size = sizeof attributes;
     attributes.flags |= RESET_ON_FORK;
     attributes.runtime = SLICE_NS;

@@ -152,7 +152,7 @@ copse_status copse__datasets_begin(copse__datasets *out, const copse__config *co
     copse_dataset *first = out->train  ? out->train
                            : out->test ? out->test
                                        : out->validation;
-    if (!first || (need_train && !out->train)) {
+    if (need_train ? !out->train : !out->test && !out->validation) {
         status = copse__fail(err, COPSE_CONFIG, 0, config->path, "data.%s names no files",
                              need_train ? "train" : "test");
         goto fail;

@@ -78,7 +78,7 @@ void copse__trainer_give_up(copse__trainer *t, bool repeated) {
             continue;
         copse_error why = *words_about(t, r);
         say_stage(t, r, &why);
-        if (t->allreduce)
+        if (t->allreduce && !t->replicas[r].resting)
             (void)!copse__allreduce_drop(t->allreduce, t->engine_ranks[r], NULL);
         atomic_store(&t->replicas[r].lost, true);
         copse__workers_rest(t->workers, r, true);

@@ -8,6 +8,8 @@ static copse_status enqueue(const copse__walk *w, size_t k, float *outputs,
     copse__extents extents = copse__walk_extents(w, k);
     size_t end = outputs ? copse__program_output_end(w->program) : w->graph->node_count;
     copse_status status = copse__program_run(w->program, *w->slot, 0, end, &extents, err);
+    if (status == COPSE_OK)
+        status = copse__replica_wanted(w->r, err);
     if (status != COPSE_OK)
         return status;
     return outputs ? copse__program_collect_output(w->program, *w->slot, &extents,
@@ -61,6 +63,8 @@ static copse_status evaluate_ahead(copse__replica *r, const copse__walk *w,
     size_t slot = *w->slot;
     if (w->count > 0) {
         status = enqueue_held(w, 0, outputs, err);
+        if (status == COPSE_OK)
+            status = copse__replica_wanted(r, err);
         if (status == COPSE_OK)
             status = copse__walk_upload_next(w, 0, err);
         copse__walk_turn(w);

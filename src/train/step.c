@@ -247,7 +247,8 @@ static copse_status commit(copse__fit *f, const copse_batch *batch, copse_error 
     if (status != COPSE_OK)
         return status;
     add_score(f, batch, &score);
-    copse__drift_add(t);
+    if (!skipped) /* else nothing was updated */
+        copse__drift_add(t);
     count_step(t, batch);
     return report_step(f, batch, &score, err);
 }

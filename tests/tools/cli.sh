@@ -130,6 +130,14 @@ expect 2 'no configuration is named' "$copse" bench eval
 expect 2 "seconds takes a time" "$copse" bench eval --seconds none "$digits"
 sed '/^  test:/d' "$digits" >no-test.yaml
 expect 2 'data.test names no files' "$copse" bench eval no-test.yaml -d host
+# Its training set is opened for the names of its classes, and is not what is asked for.
+printf 'a,b,label\n1,2,x\n2,1,y\n3,4,x\n' >classes.csv
+cat >classes.yaml <<'END'
+data: {format: csv, train: classes.csv, csv: {label: label}}
+model: [dense: {units: 2}]
+train: {loss: sparse_categorical_crossentropy, optimizer: adam, batch: 2}
+END
+expect 2 'data.test names no files' "$copse" bench eval classes.yaml -d host
 for mode in evaluate predict; do
     # shellcheck disable=SC2046
     expect 0 "\"bench\":\"eval\",\"mode\":\"$mode\",\"config\":.*\"devices\":\[\"host\"\],\"batch\":50,\"samples\":360," \
