@@ -10,7 +10,7 @@
 #define MOST_DEPTH ((size_t)16384)
 /* Below this a group would cost more to hand over than it computes: some 1.5 us. */
 #define LEAST_SUMS ((size_t)65536)
-#define GROUPS_A_UNIT 8
+#define GROUPS_A_UNIT 4
 
 static const char *const names[] = {
     [COPSE__CL_NN] = "gemm_small_nn_f32",
