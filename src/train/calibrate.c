@@ -15,6 +15,7 @@
 
 #define PHASE_NS UINT64_C(200000000)    /* of each of the two sizes */
 #define OVERRUN_NS UINT64_C(2000000000) /* in which the others wait for a slow one */
+#define LONG_PASS_NS 1e9
 #define MOST_SAMPLES 64
 #define UPDATES 3
 #define WORTH_IT                                                                         \
@@ -40,6 +41,18 @@ static size_t trial_rows(const copse__trainer *t, size_t rank, size_t divisor) {
     return copse__max_size(t->replicas[rank].sizes.train_rows / divisor, 1);
 }
 
+/* Of a device whose passes are long only some rows are run: *part of them all. */
+static size_t bounded_rows(const copse__trainer *t, size_t rank, size_t rows,
+                           double *part) {
+    uint64_t full = trial_rows(t, rank, 1), pass_ns = t->replicas[rank].pass_ns;
+    double pass = (double)pass_ns * (double)rows / (double)full;
+    size_t bounded = rows;
+    if (pass > LONG_PASS_NS)
+        bounded = copse__max_size((size_t)((double)rows * LONG_PASS_NS / pass), 1);
+    *part = (double)bounded / (double)rows;
+    return bounded;
+}
+
 /* Runs until it has measured enough and all others have: a device that stopped early would leave its
  * cores to the others. */
 static copse_status trial_one(size_t rank, void *user, copse_error *err) {
@@ -48,7 +61,9 @@ static copse_status trial_one(size_t rank, void *user, copse_error *err) {
     if (!all->who[rank])
         return COPSE_OK;
     double samples[MOST_SAMPLES];
-    size_t count = 0, rows = trial_rows(t, rank, all->divisor);
+    double part;
+    size_t count = 0,
+           rows = bounded_rows(t, rank, trial_rows(t, rank, all->divisor), &part);
     bool enough = false;
     copse_status status = COPSE_OK;
     t->replicas[rank].stage = "while it was measured";
@@ -73,7 +88,7 @@ static copse_status trial_one(size_t rank, void *user, copse_error *err) {
         atomic_fetch_sub(&all->measuring, 1);
     if (count > 0) {
         qsort(samples, count, sizeof *samples, compare_doubles);
-        all->seconds[rank] = samples[count / 4];
+        all->seconds[rank] = samples[count / 4] / part;
     }
     return status;
 }
@@ -110,6 +125,8 @@ static copse_status update_one(size_t rank, void *user, copse_error *err) {
         double seconds = (double)(copse__now_ns() - start) * 1e-9;
         if (i == 0 || seconds < all->seconds[rank])
             all->seconds[rank] = seconds;
+        if (seconds * 1e9 > LONG_PASS_NS)
+            break;
     }
     return status == COPSE_OK ? copse__store_clear(r->store, err) : status;
 }
@@ -284,21 +301,35 @@ out:
     return status;
 }
 
-/* What the passes over its shard took, beside what was expected, makes all of a device's passes so much slower or
- * faster. *gain: how many times longer the longest step is than with the shares. */
+/* The line through what the passes over its shard took and what they take for an equal share, where it was measured
+ * first; where these are close together, the line so far, so much steeper. */
+static copse__speed corrected(const copse__trainer *t, size_t rank, double passes) {
+    const copse__speed *old = &t->speeds[rank];
+    double fixed = old->fixed_s - old->update_s, rows = (double)t->shards[rank];
+    double first = (double)copse__max_size(t->batch / t->replica_count, 1);
+    double then = fixed + first * old->row_s,
+           factor = passes / (fixed + rows * old->row_s);
+    copse__speed now = {.fixed_s = fixed * factor, .row_s = old->row_s * factor};
+    if (rows * 1.25 < first)
+        now = fit_line(rows, passes, first, then);
+    else if (first * 1.25 < rows)
+        now = fit_line(first, then, rows, passes);
+    now.update_s = old->update_s;
+    now.fixed_s += old->update_s;
+    now.most_rows = old->most_rows;
+    return now;
+}
+
+/* *gain: how many times longer the longest step is than with the shares. */
 static copse_status correct(copse__trainer *t, const bool *in, const double *seconds,
                             double *shares, double *gain, copse_error *err) {
     double now = 0, then;
     for (size_t r = 0; r < t->replica_count; r++) {
-        copse__speed *s = &t->speeds[r];
+        double passes = seconds[r] * (double)t->config->train.accumulate;
         if (!in[r])
             continue;
-        double passes = seconds[r] * (double)t->config->train.accumulate;
-        double fixed = s->fixed_s - s->update_s, rows = (double)t->shards[r];
-        double factor = passes / (fixed + rows * s->row_s);
-        s->fixed_s = s->update_s + fixed * factor;
-        s->row_s *= factor;
-        now = passes + s->update_s > now ? passes + s->update_s : now;
+        now = passes + t->speeds[r].update_s > now ? passes + t->speeds[r].update_s : now;
+        t->speeds[r] = corrected(t, r, passes);
     }
     copse_status status = copse__speeds_share(t->speeds, t->replica_count, in, t->batch,
                                               shares, &then, err);

@@ -44,7 +44,7 @@ typedef struct copse__replica {
     size_t rank;
     copse__device *device;
     copse__sizes sizes;
-    uint64_t pass_ns; /* that a micro-batch took when it was warmed up */
+    uint64_t pass_ns; /* that a micro-batch took when it was warmed up, or would have */
     copse__graph *train_graph, *eval_graph; /* train_graph NULL: evaluation only */
     copse__plan *train_plan, *eval_plan;
     const copse__layout *layout;

@@ -259,7 +259,8 @@ static copse_status commit(copse__fit *f, const copse_batch *batch, copse_error 
  * gradients are not finite does nothing by itself, and then nor do later ones. */
 static bool may_run_ahead(const copse__fit *f) {
     const copse__trainer *t = f->trainer;
-    return t->replica_count == 1 && f->now->rows <= t->replicas[0].sizes.train_rows &&
+    return copse__trainer_active(t) == 1 &&
+           f->now->rows <= t->replicas[t->lead].sizes.train_rows &&
            t->config->train.on_nonfinite == COPSE__ON_FAULT_STOP && !t->times_steps;
 }
 

@@ -292,7 +292,7 @@ static inline size_t copse__fit_prefetch(const copse__trainer *t) {
 }
 
 static inline size_t copse__fit_held(const copse__trainer *t) {
-    return COPSE__INPUT_SLOTS + (t->replica_count == 1);
+    return COPSE__INPUT_SLOTS + (copse__trainer_active(t) == 1);
 }
 
 #endif

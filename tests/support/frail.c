@@ -28,6 +28,7 @@ typedef struct frail_device {
     bool forbidden;
     size_t forbidden_calls, objects;
     uint64_t launch_ns, row_ns, pass_ns;
+    size_t most_rows; /* of a run that was slowed down */
 } frail_device;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -328,8 +329,13 @@ static copse_status frail_run(copse__device *device, copse__launch *const *launc
     for (size_t i = 0; i < n; i++)
         if (((const wrapped *)(const void *)launches[i])->once_a_pass)
             extra += devices[index].pass_ns;
-    if (extra > 0)
+    if (extra > 0) {
+        pthread_mutex_lock(&lock);
+        if (rows > devices[index].most_rows)
+            devices[index].most_rows = rows;
+        pthread_mutex_unlock(&lock);
         pause_for(extra);
+    }
     for (size_t i = 0; i < n && status == COPSE_OK; i++) {
         copse__launch *real = real_of(launches[i]);
         status = host()->run(device, &real, 1, extents, err);
@@ -428,6 +434,13 @@ void frail_slow_down(size_t device, uint64_t launch_ns, uint64_t row_ns) {
 
 void frail_slow_passes(size_t device, uint64_t pass_ns) {
     devices[device].pass_ns = pass_ns;
+}
+
+size_t frail_most_rows(size_t device) {
+    pthread_mutex_lock(&lock);
+    size_t rows = devices[device].most_rows;
+    pthread_mutex_unlock(&lock);
+    return rows;
 }
 
 size_t frail_live_objects(size_t device) {

@@ -51,6 +51,9 @@ void frail_slow_down(size_t device, uint64_t launch_ns, uint64_t row_ns);
 /* Each pass over samples (its loss) takes so much longer. */
 void frail_slow_passes(size_t device, uint64_t pass_ns);
 
+/* Of the runs that were made to take longer, the most rows that one had. */
+size_t frail_most_rows(size_t device);
+
 /* Buffers, fences and launches that were made and not freed. */
 size_t frail_live_objects(size_t device);
 

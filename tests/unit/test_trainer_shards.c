@@ -373,6 +373,18 @@ START_TEST(test_shards_resting_device_that_fails_is_lost) {
 }
 END_TEST
 
+/* 40 ms a row and launch: a pass over 60 rows would take many seconds. No launch of it ever has more than a few rows. */
+START_TEST(test_shards_far_too_slow_device_is_measured_by_few_rows) {
+    test_run run;
+    frail_slow_down(1, 0, 40000000);
+    open_run(&run, plain, 2);
+    test_run_start(&run);
+    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
+    ck_assert_uint_le(frail_most_rows(1), 30);
+    test_run_close(&run);
+}
+END_TEST
+
 #define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, NULL, 60)
 
 int main(void) {
@@ -386,6 +398,7 @@ int main(void) {
     ADD(test_shards_weights_and_equal_are_not_measured);
     ADD(test_shards_follow_speeds_that_drift);
     ADD(test_shards_stay_where_they_are_fixed_or_nothing_drifts);
+    ADD(test_shards_far_too_slow_device_is_measured_by_few_rows);
     ADD(test_shards_resting_device_is_measured_again);
     ADD(test_shards_resting_device_that_stays_slow_rests_on);
     ADD(test_shards_resting_device_that_fails_is_lost);
