@@ -22,14 +22,17 @@
     1.03 /* what a step must be longer by than with the shards that a check asks for */
 #define ALIKE 1.2 /* equal models whose times differ by less are equally fast */
 
+/* On the heap, where it stays if a driver does not come back. */
 typedef struct trial {
     copse__trainer *trainer;
-    size_t divisor;  /* of the replica's micro-batch */
-    const bool *who; /* by rank */
+    size_t divisor; /* of the replica's micro-batch */
     uint64_t until_ns;
     atomic_size_t measuring; /* replicas that have not measured enough yet */
-    double *
-        seconds; /* by rank: the lower quartile, which other load disturbs less than the median */
+    struct {
+        bool takes_part;
+        double
+            seconds; /* the lower quartile, which other load disturbs less than the median */
+    } ranks[];
 } trial;
 
 static int compare_doubles(const void *a, const void *b) {
@@ -58,7 +61,7 @@ static size_t bounded_rows(const copse__trainer *t, size_t rank, size_t rows,
 static copse_status trial_one(size_t rank, void *user, copse_error *err) {
     trial *all = user;
     copse__trainer *t = all->trainer;
-    if (!all->who[rank])
+    if (!all->ranks[rank].takes_part)
         return COPSE_OK;
     double samples[MOST_SAMPLES];
     double part;
@@ -88,7 +91,7 @@ static copse_status trial_one(size_t rank, void *user, copse_error *err) {
         atomic_fetch_sub(&all->measuring, 1);
     if (count > 0) {
         qsort(samples, count, sizeof *samples, compare_doubles);
-        all->seconds[rank] = samples[count / 4] / part;
+        all->ranks[rank].seconds = samples[count / 4] / part;
     }
     return status;
 }
@@ -100,31 +103,48 @@ static copse_status run_all(copse__trainer *t, copse__work_fn *fn, void *user,
                             : copse__trainer_ask_all(t, fn, user, err);
 }
 
+/* Runs fn with a trial; seconds by rank. */
+static copse_status measure_by(copse__trainer *t, copse__work_fn *fn, const bool *who,
+                               size_t divisor, double *seconds, copse_error *err) {
+    trial *all;
+    size_t count = t->replica_count;
+    copse_status status =
+        copse__calloc(&all, 1, sizeof *all + count * sizeof all->ranks[0], err);
+    if (status != COPSE_OK)
+        return status;
+    all->trainer = t;
+    all->divisor = divisor;
+    all->until_ns = copse__now_ns() + PHASE_NS;
+    for (size_t r = 0; r < count; r++) {
+        all->ranks[r].takes_part = who[r];
+        all->measuring += who[r];
+    }
+    status = run_all(t, fn, all, err);
+    for (size_t r = 0; r < count && status == COPSE_OK; r++)
+        seconds[r] = all->ranks[r].seconds;
+    copse__trainer_free_shared(t, all);
+    return status;
+}
+
 static copse_status measure(copse__trainer *t, const bool *who, size_t divisor,
                             double *seconds, copse_error *err) {
-    trial all = {.trainer = t,
-                 .divisor = divisor,
-                 .who = who,
-                 .until_ns = copse__now_ns() + PHASE_NS,
-                 .seconds = seconds};
-    for (size_t r = 0; r < t->replica_count; r++)
-        all.measuring += who[r];
-    return run_all(t, trial_one, &all, err);
+    return measure_by(t, trial_one, who, divisor, seconds, err);
 }
 
 /* Leaves weights and slots zero. */
 static copse_status update_one(size_t rank, void *user, copse_error *err) {
-    const trial *all = user;
+    trial *all = user;
     copse__replica *r = &all->trainer->replicas[rank];
     copse_status status = COPSE_OK;
-    if (!all->who[rank])
+    double *least = &all->ranks[rank].seconds;
+    if (!all->ranks[rank].takes_part)
         return COPSE_OK;
     for (size_t i = 0; i < UPDATES && status == COPSE_OK; i++) {
         uint64_t start = copse__now_ns();
         status = copse__replica_update_trial(r, err);
         double seconds = (double)(copse__now_ns() - start) * 1e-9;
-        if (i == 0 || seconds < all->seconds[rank])
-            all->seconds[rank] = seconds;
+        if (status == COPSE_OK && (i == 0 || seconds < *least))
+            *least = seconds;
         if (seconds * 1e9 > LONG_PASS_NS)
             break;
     }
@@ -276,10 +296,9 @@ copse_status copse__speeds_measure(copse__trainer *t, const bool *who,
     copse_status status;
     timing times;
     COPSE__TRY(timing_new(&times, t->replica_count, err), out);
-    trial update = {.trainer = t, .who = updates, .seconds = times.update};
     COPSE__TRY(measure(t, who, 4, times.small, err), out);
     COPSE__TRY(measure(t, who, 1, times.full, err), out);
-    COPSE__TRY(run_all(t, update_one, &update, err), out);
+    COPSE__TRY(measure_by(t, update_one, updates, 1, times.update, err), out);
     set_speeds(t, who, &times, speeds);
 out:
     timing_free(&times);

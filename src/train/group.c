@@ -139,22 +139,33 @@ copse_status copse__group_join(copse__trainer *t, copse_error *err) {
     return status;
 }
 
-static bool somebody_is_out(copse__trainer *t) {
+static bool somebody_is_out(const copse__trainer *t) {
     for (size_t r = 0; r < t->replica_count; r++)
         if (copse__workers_is_out(t->workers, r))
             return true;
     return false;
 }
 
-void copse__group_part(copse__trainer *t) {
-    if (!t->allreduce)
+void copse__group_retire(copse__trainer *t, copse__allreduce *engine) {
+    if (!engine)
         return;
-    bool kept = somebody_is_out(t) &&
-                copse__grow(&t->retired, &t->retired_capacity, t->retired_count + 1,
-                            sizeof(copse__allreduce *), NULL) == COPSE_OK;
-    if (kept)
-        t->retired[t->retired_count++] = t->allreduce;
-    else if (!somebody_is_out(t))
-        copse__allreduce_free(t->allreduce);
+    bool out = somebody_is_out(t);
+    if (!out)
+        copse__allreduce_free(engine);
+    else if (copse__grow(&t->retired, &t->retired_capacity, t->retired_count + 1,
+                         sizeof(copse__allreduce *), NULL) == COPSE_OK)
+        t->retired[t->retired_count++] = engine;
+}
+
+void copse__trainer_free_shared(copse__trainer *t, void *memory) {
+    if (!memory || !somebody_is_out(t))
+        free(memory);
+    else if (copse__grow(&t->kept, &t->kept_capacity, t->kept_count + 1, sizeof(void *),
+                         NULL) == COPSE_OK)
+        t->kept[t->kept_count++] = memory;
+}
+
+void copse__group_part(copse__trainer *t) {
+    copse__group_retire(t, t->allreduce);
     t->allreduce = NULL;
 }

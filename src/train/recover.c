@@ -207,8 +207,9 @@ static copse_status refuse(copse__trainer *t, copse_error *err) {
 copse_status copse__trainer_recut(copse__trainer *t, copse_error *err) {
     copse__group_part(t);
     copse_status status = make_ready(t, err);
-    if (copse__is_loss(status) && copse__trainer_blame(t)) {
-        copse__trainer_give_up(t, false);
+    if (copse__is_loss(status) && (t->regroup_due || copse__trainer_blame(t))) {
+        if (!t->regroup_due)
+            copse__trainer_give_up(t, false);
         return COPSE_OK;
     }
     t->moving_changed = true; /* a replica that rested has old ones */
@@ -231,9 +232,9 @@ copse_status copse__trainer_regroup(copse__trainer *t, copse_error *err) {
         copse__cuts_free(&t->cuts); /* others' */
         t->regroup_due = false;
         status = make_ready(t, err);
-        if (copse__is_loss(status) && copse__trainer_blame(t))
+        if (copse__is_loss(status) && !t->regroup_due && copse__trainer_blame(t))
             copse__trainer_give_up(t, false);
-        else if (status != COPSE_OK)
+        else if (status != COPSE_OK && !t->regroup_due)
             return status;
     }
     t->moving_changed = true; /* a replica that rested has old ones */

@@ -214,13 +214,10 @@ out:
 #define FEW 64 /* the part of the rows that is tried first */
 
 static copse_status run_once(copse__program *program, const copse__graph *graph,
-                             size_t slot, size_t rows, const void *zeros,
-                             copse_error *err) {
+                             size_t slot, size_t rows, copse_error *err) {
     copse__extents extents = copse__shard_extents(graph, rows);
     copse_status status =
-        copse__program_upload(program, slot, zeros, zeros, &extents, err);
-    if (status == COPSE_OK)
-        status = copse__program_run(program, slot, 0, graph->node_count, &extents, err);
+        copse__program_run(program, slot, 0, graph->node_count, &extents, err);
     if (status == COPSE_OK)
         status = copse__program_collect(program, slot, &extents, err);
     return status == COPSE_OK ? copse__program_wait(program, slot, UINT64_MAX, err)
@@ -235,17 +232,22 @@ static size_t planned_bytes(const copse__graph *graph) {
                      input, copse__tensor_bytes(&graph->tensors[graph->label], NULL));
 }
 
-/* A program in each slot, with few rows first; with all that it is made for where that does not take long. Returns
- * what a pass over these takes, or would. */
+/* A program in each slot, which is all zeros then (labels that are none must never be read), with few rows first; with
+ * all that it is made for where that does not take long. Returns what a pass over these takes, or would. */
 static copse_status warm_up_program(copse__program *program, const copse__graph *graph,
                                     size_t rows, const void *zeros, uint64_t *pass_ns,
                                     copse_error *err) {
     size_t count = copse__max_size(rows / FEW, 1);
+    copse__extents all = copse__shard_extents(graph, rows);
     copse_status status = COPSE_OK;
     uint64_t least = UINT64_MAX;
+    for (size_t slot = 0; slot < COPSE__INPUT_SLOTS && status == COPSE_OK; slot++)
+        status = copse__program_upload(program, slot, zeros, zeros, &all, err);
+    if (status != COPSE_OK)
+        return status;
     for (size_t i = 0; i < 2 * COPSE__INPUT_SLOTS; i++) {
         uint64_t begun = copse__now_ns();
-        status = run_once(program, graph, i % COPSE__INPUT_SLOTS, count, zeros, err);
+        status = run_once(program, graph, i % COPSE__INPUT_SLOTS, count, err);
         if (status != COPSE_OK)
             return status;
         uint64_t took = copse__now_ns() - begun;
@@ -255,7 +257,7 @@ static copse_status warm_up_program(copse__program *program, const copse__graph 
     for (size_t slot = 0;
          slot < COPSE__INPUT_SLOTS && count < rows && *pass_ns < LONG_PASS_NS; slot++) {
         uint64_t begun = copse__now_ns();
-        status = run_once(program, graph, slot, rows, zeros, err);
+        status = run_once(program, graph, slot, rows, err);
         if (status != COPSE_OK)
             return status;
         uint64_t took = copse__now_ns() - begun;

@@ -113,9 +113,12 @@ out:
 
 copse_status copse__replica_update_trial(copse__replica *r, copse_error *err) {
     copse_status status = copse__updater_apply(r->updater, err);
-    return status == COPSE_OK ? copse__backend_of(r->device)->finish(
-                                    r->device, COPSE__QUEUE_COMPUTE, err)
-                              : status;
+    if (status == COPSE_OK)
+        status = copse__replica_wanted(r, err);
+    if (status == COPSE_OK)
+        status =
+            copse__backend_of(r->device)->finish(r->device, COPSE__QUEUE_COMPUTE, err);
+    return status == COPSE_OK ? copse__replica_wanted(r, err) : status;
 }
 
 copse_status copse__replica_trial(copse__replica *r, size_t rows, copse_error *err) {
@@ -123,7 +126,10 @@ copse_status copse__replica_trial(copse__replica *r, size_t rows, copse_error *e
     size_t slot = r->train_slot, end = r->train_graph->node_count;
     copse_status status = copse__program_run(r->train, slot, 0, end, &extents, err);
     if (status == COPSE_OK)
+        status = copse__replica_wanted(r, err);
+    if (status == COPSE_OK)
         status = copse__program_collect(r->train, slot, &extents, err);
-    return status == COPSE_OK ? copse__program_wait(r->train, slot, UINT64_MAX, err)
-                              : status;
+    if (status == COPSE_OK)
+        status = copse__program_wait(r->train, slot, UINT64_MAX, err);
+    return status == COPSE_OK ? copse__replica_wanted(r, err) : status;
 }

@@ -14,9 +14,10 @@
 
 #define FEW 64 /* the part of the batch that the first pass has */
 
+/* On the heap, where it stays if a driver does not come back. */
 typedef struct glance {
     copse__trainer *trainer;
-    double *seconds; /* by rank */
+    double seconds[]; /* by rank */
 } glance;
 
 static size_t few_rows(const copse__trainer *t, size_t rank) {
@@ -26,7 +27,7 @@ static size_t few_rows(const copse__trainer *t, size_t rank) {
 
 /* Those that work make one of their steps' passes meanwhile. */
 static copse_status glance_one(size_t rank, void *user, copse_error *err) {
-    const glance *g = user;
+    glance *g = user;
     copse__replica *r = &g->trainer->replicas[rank];
     size_t pieces = r->resting ? 1 : (size_t)g->trainer->config->train.accumulate;
     size_t rows = r->resting ? few_rows(g->trainer, rank) : r->sizes.train_rows;
@@ -53,6 +54,7 @@ static void say_asked(const copse__trainer *t, size_t rank, double seconds, doub
 
 typedef struct asking {
     bool *who, *resting; /* those that are measured; those of them that rest */
+    bool *updating;      /* those of them whose update is measured */
     double *seconds, *shares;
     copse__speed *speeds;
 } asking;
@@ -60,6 +62,7 @@ typedef struct asking {
 static void asking_free(asking *a) {
     free(a->who);
     free(a->resting);
+    free(a->updating);
     free(a->seconds);
     free(a->shares);
     free(a->speeds);
@@ -70,6 +73,7 @@ static copse_status asking_new(asking *a, size_t count, copse_error *err) {
     *a = (asking){0};
     COPSE__TRY(copse__calloc(&a->who, count, sizeof *a->who, err), out);
     COPSE__TRY(copse__calloc(&a->resting, count, sizeof *a->resting, err), out);
+    COPSE__TRY(copse__calloc(&a->updating, count, sizeof *a->updating, err), out);
     COPSE__TRY(copse__calloc(&a->seconds, count, sizeof *a->seconds, err), out);
     COPSE__TRY(copse__calloc(&a->shares, count, sizeof *a->shares, err), out);
     COPSE__TRY(copse__calloc(&a->speeds, count, sizeof *a->speeds, err), out);
@@ -79,9 +83,16 @@ out:
 
 /* *any: somebody that rests is worth measuring. */
 static copse_status look(copse__trainer *t, asking *a, bool *any, copse_error *err) {
-    glance g = {t, a->seconds};
+    glance *g;
     double step = 0;
-    copse_status status = copse__trainer_ask_all(t, glance_one, &g, err);
+    copse_status status =
+        copse__calloc(&g, 1, sizeof *g + t->replica_count * sizeof g->seconds[0], err);
+    if (status != COPSE_OK)
+        return status;
+    g->trainer = t;
+    status = copse__trainer_ask_all(t, glance_one, g, err);
+    memcpy(a->seconds, g->seconds, t->replica_count * sizeof g->seconds[0]);
+    copse__trainer_free_shared(t, g);
     if (status != COPSE_OK)
         return status;
     for (size_t r = 0; r < t->replica_count; r++)
@@ -101,11 +112,16 @@ static copse_status look(copse__trainer *t, asking *a, bool *any, copse_error *e
 /* Speeds and shards of all, where somebody that rested gets one; else everything stays as it is. */
 static copse_status judge(copse__trainer *t, asking *a, bool *changed, copse_error *err) {
     copse_status status;
-    COPSE__TRY(copse__speeds_measure(t, a->who, a->resting, a->speeds, err), out);
-    for (size_t r = 0; r < t->replica_count; r++) {
-        double known = t->speeds && !a->resting[r] ? t->speeds[r].update_s : 0;
-        if (!a->who[r])
+    /* Where the others' updates are not known, as in a resumed run, nobody's counts. */
+    for (size_t r = 0; r < t->replica_count; r++)
+        a->updating[r] = t->speeds && a->resting[r];
+    COPSE__TRY(copse__speeds_measure(t, a->who, a->updating, a->speeds, err), out);
+    for (size_t r = 0; r < t->replica_count && t->speeds; r++) {
+        double known = a->resting[r] ? 0 : t->speeds[r].update_s;
+        if (!a->who[r]) {
+            a->speeds[r] = t->speeds[r]; /* it may be wanted when others are lost */
             continue;
+        }
         a->speeds[r].update_s += known;
         a->speeds[r].fixed_s += known;
     }

@@ -185,7 +185,7 @@ static copse_status wake_item(copse__trainer *t, size_t rank, item at, copse_err
         return status;
     status = read_from_lead(t, at, x->values, err);
     if (status == COPSE_OK)
-        status = copse__workers_run_on(t->workers, rank, transfer_one, x, err);
+        status = copse__trainer_ask(t, rank, transfer_one, x, err);
     transfer_free(x, status);
     return status;
 }

@@ -396,6 +396,7 @@ static void free_arrays(copse__trainer *t) {
     copse__trainer_free_tuned(t);
     free(t->engine_ranks);
     free(t->retired);
+    free(t->kept);
     free(t->steps);
     free(t->statuses);
     free(t->failed);
@@ -416,6 +417,8 @@ void copse__trainer_close(copse__trainer *t) {
         copse__allreduce_free(t->allreduce);
         for (size_t i = 0; i < t->retired_count; i++)
             copse__allreduce_free(t->retired[i]);
+        for (size_t i = 0; i < t->kept_count; i++)
+            free(t->kept[i]);
     }
     for (size_t r = 0; t->replicas && r < t->replica_count; r++)
         copse__replica_close(&t->replicas[r]);

@@ -47,6 +47,8 @@ struct copse__trainer {
     size_t *engine_ranks;        /* in it, by rank */
     copse__allreduce **retired; /* that a thread which has not come back may still know */
     size_t retired_count, retired_capacity;
+    void **kept; /* memory that such a thread may still know */
+    size_t kept_count, kept_capacity;
 
     /* Of the step, or evaluated batch, of the moment, by rank. Here because a thread that has not come
      * back may still use its own: what is a lost rank's is never written again. */
@@ -199,12 +201,17 @@ copse_status copse__replan(copse__trainer *trainer, bool *changed, copse_error *
 copse_status copse__group_engine(copse__trainer *trainer, const bool *in,
                                  copse__allreduce **out, size_t *engine_ranks,
                                  copse_error *err);
-/* Who has no shard rests; those with one get an all-reduce. */
 /* How its gradients travel, of a saved bench; AUTO: to be measured at the start. */
 copse__stage_path copse__group_known_path(const copse__trainer *t, size_t rank);
+/* Who has no shard rests; those with one get an all-reduce. */
 copse_status copse__group_join(copse__trainer *trainer, copse_error *err);
-/* Frees the all-reduce, or puts it aside where somebody may still know it. */
+/* Frees an all-reduce (NULL is allowed), or puts it aside where somebody may still know it. */
+void copse__group_retire(copse__trainer *trainer, copse__allreduce *engine);
+/* The same for the one that joins the replicas. */
 void copse__group_part(copse__trainer *trainer);
+/* Frees what all threads were given to work with; where one was left alone, and may return at any time, not before
+ * the trainer's end. */
+void copse__trainer_free_shared(copse__trainer *trainer, void *memory);
 
 /* ---- recover.c ---- */
 

@@ -14,7 +14,8 @@ const char *__lsan_default_suppressions(void) {
     return "leak:copse__replica_\nleak:copse__updater_\nleak:alloc_one\n"
            "leak:copse__allreduce_new\nleak:copse__trainer_open\n"
            "leak:copse__mover_main\nleak:copse__store_\nleak:copse__workers_new\n"
-           "leak:frail_buffer_new\nleak:alloc_pinned\n"; /* of slots */
+           "leak:frail_buffer_new\nleak:alloc_pinned\n" /* of slots */
+           "leak:make_room\n";                          /* predictions */
 }
 
 #define LATE_NS UINT64_C(20000000)

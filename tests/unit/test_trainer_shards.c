@@ -104,57 +104,6 @@ START_TEST(test_shards_recorded_give_the_bits_of_measured_ones) {
 }
 END_TEST
 
-/* A pass whatever the rows: more than another device takes for the whole batch, also under a sanitizer on a busy
- * machine. */
-#define SLOW_NS UINT64_C(400000000)
-
-START_TEST(test_shards_too_slow_device_rests) {
-    test_run run, one;
-    frail_slow_passes(1, SLOW_NS);
-    open_run(&run, plain, 2);
-    test_run_start(&run);
-    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 0), 120);
-    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
-    size_t calls = frail_calls(1, FRAIL_RUN);
-    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
-    ck_assert_uint_eq(frail_calls(1, FRAIL_RUN), calls);
-    test_run_open(&one, plain, 300, 1, NULL);
-    test_run_start(&one);
-    ASSERT_OK(copse__trainer_fit(one.trainer, &error));
-    ck_assert_uint_eq(hash_of(&run), hash_of(&one));
-    test_run_close(&run);
-    test_run_close(&one);
-}
-END_TEST
-
-/* When one of two that work is lost, the third is given a share, and the weights of the other. */
-START_TEST(test_shards_resting_device_wakes_when_needed) {
-    test_run run, one;
-    frail_slow_passes(2, SLOW_NS);
-    frail_slow_down(0, 0, 50000);
-    frail_slow_down(1, 0, 50000);
-    open_run(&run, plain, 3);
-    test_run_start(&run);
-    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 2), 0);
-    run.stop_after_steps = 1;
-    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(run.trainer, &error));
-    run.stop_after_steps = 0;
-    frail_slow_passes(2, 0);
-    frail_fault(0, FRAIL_RUN, 1, FRAIL_FAIL);
-    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
-    ck_assert(copse__trainer_is_lost(run.trainer, 0));
-    test_run_open(&one, plain, 300, 1, NULL);
-    test_run_start(&one);
-    ASSERT_OK(copse__trainer_fit(one.trainer, &error));
-    ck_assert_uint_eq(run.loss_count, one.loss_count);
-    for (size_t i = 0; i < one.loss_count; i++)
-        ck_assert_double_eq_tol(run.losses[i], one.losses[i], 1e-4);
-    hash_of(&run);
-    test_run_close(&run);
-    test_run_close(&one);
-}
-END_TEST
-
 START_TEST(test_shards_weights_and_equal_are_not_measured) {
     test_run run;
     open_run(&run, plain, 2);
@@ -304,87 +253,6 @@ START_TEST(test_shards_stay_where_they_are_fixed_or_nothing_drifts) {
 }
 END_TEST
 
-/* Who rests is asked again behind the first epoch, the second, the fourth: once it is as fast as the other it
- * gets a share. */
-START_TEST(test_shards_resting_device_is_measured_again) {
-    test_run run, one;
-    frail_slow_down(0, 0, 50000);
-    frail_slow_passes(1, SLOW_NS);
-    open_run(&run, LONG, 2);
-    run.stop_after_steps = 1;
-    test_run_start(&run);
-    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
-    ASSERT_FAILS(COPSE_INTERRUPTED, copse__trainer_fit(run.trainer, &error));
-    run.stop_after_steps = 0;
-    frail_slow_passes(1, 0);
-    frail_slow_down(1, 0, 50000);
-    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
-    ck_assert_uint_gt(copse__trainer_shard(run.trainer, 1), 0);
-    ck_assert_str_eq(run.last_event, "replanned");
-    const copse__cuts *cuts = &run.trainer->cuts;
-    ck_assert_uint_ge(cuts->count, 2);
-    ck_assert_uint_eq(cuts->steps[1], run.loss_count / 6);
-    ck_assert_uint_eq(cuts->shards[0], 120);
-    ck_assert_uint_gt(cuts->shards[3], 0);
-    test_run_open(&one, LONG, 300, 1, NULL);
-    test_run_start(&one);
-    ASSERT_OK(copse__trainer_fit(one.trainer, &error));
-    ck_assert_uint_eq(run.loss_count, one.loss_count);
-    for (size_t i = 0; i < one.loss_count; i++)
-        ck_assert_double_eq_tol(run.losses[i], one.losses[i], 1e-4);
-    hash_of(&run);
-    test_run_close(&run);
-    test_run_close(&one);
-    for (size_t r = 0; r < 2; r++)
-        ck_assert_uint_eq(frail_live_objects(r), 0);
-}
-END_TEST
-
-/* One that stays slow is asked for one pass, behind epochs 1, 2 and 4 of 6, and told of. */
-START_TEST(test_shards_resting_device_that_stays_slow_rests_on) {
-    test_run run;
-    frail_slow_passes(1, SLOW_NS);
-    open_run(&run, LONG, 2);
-    test_run_start(&run);
-    size_t calls = frail_calls(1, FRAIL_RUN);
-    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
-    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
-    ck_assert_uint_eq(run.trainer->cuts.count, 0);
-    ck_assert_uint_eq(run.events, 3);
-    ck_assert_str_eq(run.last_event, "measured_again");
-    ck_assert_uint_ge(frail_calls(1, FRAIL_RUN), calls + 3);
-    hash_of(&run);
-    test_run_close(&run);
-}
-END_TEST
-
-/* One that fails when it is asked is lost, and the others go on. */
-START_TEST(test_shards_resting_device_that_fails_is_lost) {
-    test_run run;
-    frail_slow_passes(1, SLOW_NS);
-    open_run(&run, LONG, 2);
-    test_run_start(&run);
-    frail_fault(1, FRAIL_RUN, 1, FRAIL_FAIL);
-    ASSERT_OK(copse__trainer_fit(run.trainer, &error));
-    ck_assert(copse__trainer_is_lost(run.trainer, 1));
-    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 0), 120);
-    hash_of(&run);
-    test_run_close(&run);
-}
-END_TEST
-
-/* 40 ms a row and launch: a pass over 60 rows would take many seconds. No launch of it ever has more than a few rows. */
-START_TEST(test_shards_far_too_slow_device_is_measured_by_few_rows) {
-    test_run run;
-    frail_slow_down(1, 0, 40000000);
-    open_run(&run, plain, 2);
-    test_run_start(&run);
-    ck_assert_uint_eq(copse__trainer_shard(run.trainer, 1), 0);
-    ck_assert_uint_le(frail_most_rows(1), 30);
-    test_run_close(&run);
-}
-END_TEST
-
 #define ADD(test) ADD_FIXTURE_TEST(suite, test, setup, NULL, 60)
 
 int main(void) {
@@ -393,14 +261,8 @@ int main(void) {
     ADD(test_shards_follow_measured_speed_of_micro_batches);
     ADD(test_shards_are_whole_micro_shards);
     ADD(test_shards_recorded_give_the_bits_of_measured_ones);
-    ADD(test_shards_too_slow_device_rests);
-    ADD(test_shards_resting_device_wakes_when_needed);
     ADD(test_shards_weights_and_equal_are_not_measured);
     ADD(test_shards_follow_speeds_that_drift);
     ADD(test_shards_stay_where_they_are_fixed_or_nothing_drifts);
-    ADD(test_shards_far_too_slow_device_is_measured_by_few_rows);
-    ADD(test_shards_resting_device_is_measured_again);
-    ADD(test_shards_resting_device_that_stays_slow_rests_on);
-    ADD(test_shards_resting_device_that_fails_is_lost);
     return run_suite(suite);
 }
