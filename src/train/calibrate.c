@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,15 +45,17 @@ static size_t trial_rows(const copse__trainer *t, size_t rank, size_t divisor) {
     return copse__max_size(t->replicas[rank].sizes.train_rows / divisor, 1);
 }
 
-/* Of a device whose passes are long only some rows are run: *part of them all. */
+/* Of a device whose passes are long only some rows are run. *rest_s: what the others would take. */
 static size_t bounded_rows(const copse__trainer *t, size_t rank, size_t rows,
-                           double *part) {
-    uint64_t full = trial_rows(t, rank, 1), pass_ns = t->replicas[rank].pass_ns;
-    double pass = (double)pass_ns * (double)rows / (double)full;
+                           double *rest_s) {
+    const copse__replica *r = &t->replicas[rank];
+    double pass =
+        (double)r->pass_ns - (double)(trial_rows(t, rank, 1) - rows) * r->row_ns;
     size_t bounded = rows;
-    if (pass > LONG_PASS_NS)
-        bounded = copse__max_size((size_t)((double)rows * LONG_PASS_NS / pass), 1);
-    *part = (double)bounded / (double)rows;
+    if (pass > LONG_PASS_NS && r->row_ns > 0)
+        bounded = copse__max_size(
+            (size_t)fmax(0, (double)rows - (pass - LONG_PASS_NS) / r->row_ns), 1);
+    *rest_s = (double)(rows - bounded) * r->row_ns * 1e-9;
     return bounded;
 }
 
@@ -64,9 +67,9 @@ static copse_status trial_one(size_t rank, void *user, copse_error *err) {
     if (!all->ranks[rank].takes_part)
         return COPSE_OK;
     double samples[MOST_SAMPLES];
-    double part;
+    double rest_s;
     size_t count = 0,
-           rows = bounded_rows(t, rank, trial_rows(t, rank, all->divisor), &part);
+           rows = bounded_rows(t, rank, trial_rows(t, rank, all->divisor), &rest_s);
     bool enough = false;
     copse_status status = COPSE_OK;
     t->replicas[rank].stage = "while it was measured";
@@ -91,7 +94,7 @@ static copse_status trial_one(size_t rank, void *user, copse_error *err) {
         atomic_fetch_sub(&all->measuring, 1);
     if (count > 0) {
         qsort(samples, count, sizeof *samples, compare_doubles);
-        all->ranks[rank].seconds = samples[count / 4] / part;
+        all->ranks[rank].seconds = samples[count / 4] + rest_s;
     }
     return status;
 }
@@ -321,7 +324,7 @@ out:
 }
 
 /* The line through what the passes over its shard took and what they take for an equal share, where it was measured
- * first; where these are close together, the line so far, so much steeper. */
+ * first; where these are close together or contradict each other, the line so far, so much steeper. */
 static copse__speed corrected(const copse__trainer *t, size_t rank, double passes) {
     const copse__speed *old = &t->speeds[rank];
     double fixed = old->fixed_s - old->update_s, rows = (double)t->shards[rank];
@@ -329,7 +332,7 @@ static copse__speed corrected(const copse__trainer *t, size_t rank, double passe
     double then = fixed + first * old->row_s,
            factor = passes / (fixed + rows * old->row_s);
     copse__speed now = {.fixed_s = fixed * factor, .row_s = old->row_s * factor};
-    if (rows * 1.25 < first)
+    if (rows * 1.25 < first && passes < then && passes * first > then * rows)
         now = fit_line(rows, passes, first, then);
     else if (first * 1.25 < rows)
         now = fit_line(first, then, rows, passes);

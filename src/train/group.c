@@ -79,7 +79,12 @@ out:
 
 /* Its driver hangs: from now on no call is made to it. */
 static void leave_out(copse__trainer *t, const bool *in, const size_t *engine_ranks,
-                      size_t failed_rank) {
+                      size_t failed_rank, copse_status status, const copse_error *why) {
+    for (size_t r = 0; r < t->replica_count && t->grouping > 0; r++)
+        if (in[r] && engine_ranks[r] == failed_rank)
+            copse__trainer_lose(t, r, status, why);
+    if (t->grouping > 0)
+        return;
     t->lead = SIZE_MAX;
     for (size_t r = t->replica_count; r > 0; r--) {
         if (in[r - 1] && engine_ranks[r - 1] == failed_rank) {
@@ -107,7 +112,7 @@ copse_status copse__group_engine(copse__trainer *t, const bool *in,
     status = copse__workers_run_on(t->workers, caller, open_engine, o, err);
     if (status != COPSE_OK && !copse__workers_is_out(t->workers, caller) &&
         o->failed_rank != SIZE_MAX)
-        leave_out(t, in, engine_ranks, o->failed_rank);
+        leave_out(t, in, engine_ranks, o->failed_rank, status, err);
     if (status == COPSE_OK)
         *out = o->engine;
 out:
@@ -130,11 +135,11 @@ copse_status copse__group_join(copse__trainer *t, copse_error *err) {
         if (in[r] && t->lead == SIZE_MAX)
             t->lead = r;
     }
-    t->grouping++;
     bool wanted = t->training && t->micro_shard == 0 && copse__trainer_active(t) > 1 &&
                   t->layout->bucket_count > 0;
     if (wanted)
         status = copse__group_engine(t, in, &t->allreduce, t->engine_ranks, err);
+    t->grouping += status == COPSE_OK;
     free(in);
     return status;
 }

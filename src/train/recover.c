@@ -42,6 +42,8 @@ bool copse__trainer_blame(copse__trainer *t) {
 
 /* The failure of a rank in its own words, or in those of one that waited for it. */
 static const copse_error *words_about(const copse__trainer *t, size_t rank) {
+    if (t->why_lost)
+        return t->why_lost;
     bool silent = t->statuses[rank] == COPSE_OK || t->statuses[rank] == COPSE_TIMEOUT;
     for (size_t r = 0; silent && r < t->replica_count; r++)
         if (t->statuses[r] != COPSE_OK && r != rank &&
@@ -114,20 +116,28 @@ copse_status copse__trainer_ask(copse__trainer *t, size_t rank, copse__work_fn *
                                 void *user, copse_error *err) {
     copse_status status = copse__workers_run_on(t->workers, rank, fn, user, err);
     if (copse__is_loss(status))
-        copse__trainer_lose(t, rank, status);
+        copse__trainer_lose(t, rank, status, NULL);
     return status;
 }
 
-void copse__trainer_lose(copse__trainer *t, size_t rank, copse_status status) {
+void copse__trainer_lose(copse__trainer *t, size_t rank, copse_status status,
+                         const copse_error *why) {
     nobody_named(t);
     t->statuses[rank] = status;
+    t->why_lost = why;
     if (copse__trainer_blame(t))
         copse__trainer_give_up(t, false);
+    t->why_lost = NULL;
 }
 
 /* ---- Going on -------------------------------------------------------------------------- */
 
 static copse_status new_shards(copse__trainer *t, copse_error *err) {
+    bool had = false;
+    for (size_t r = 0; r < t->replica_count; r++)
+        had |= atomic_load(&t->replicas[r].lost) && t->shards[r] > 0;
+    if (!had) /* who is lost only rested */
+        return COPSE_OK;
     if (t->speeds)
         return copse__shards_by_speed(t, err);
     double *weights;
@@ -215,6 +225,8 @@ copse_status copse__trainer_recut(copse__trainer *t, copse_error *err) {
     t->moving_changed = true; /* a replica that rested has old ones */
     if (status == COPSE_OK)
         status = copse__group_join(t, err);
+    if (copse__is_loss(status) && t->regroup_due)
+        return COPSE_OK;
     if (status == COPSE_OK)
         say(t, "replanned", t->lead, "");
     return status;
@@ -223,6 +235,7 @@ copse_status copse__trainer_recut(copse__trainer *t, copse_error *err) {
 copse_status copse__trainer_regroup(copse__trainer *t, copse_error *err) {
     copse_status status = COPSE_OK;
     copse__group_part(t);
+    t->moving_changed = true; /* a replica that rested has old ones */
     while (t->regroup_due) {
         if (t->lead == SIZE_MAX ||
             t->config->train.on_device_loss == COPSE__ON_FAULT_STOP)
@@ -234,11 +247,11 @@ copse_status copse__trainer_regroup(copse__trainer *t, copse_error *err) {
         status = make_ready(t, err);
         if (copse__is_loss(status) && !t->regroup_due && copse__trainer_blame(t))
             copse__trainer_give_up(t, false);
-        else if (status != COPSE_OK && !t->regroup_due)
+        else if (status == COPSE_OK)
+            status = copse__group_join(t, err);
+        if (status != COPSE_OK && !t->regroup_due)
             return status;
     }
-    t->moving_changed = true; /* a replica that rested has old ones */
-    COPSE__TRY(copse__group_join(t, err), out);
     say(t, "resharded", t->lead, "");
 out:
     return status;

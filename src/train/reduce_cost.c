@@ -83,11 +83,12 @@ static size_t culprit(const costing *c) {
 }
 
 /* Before the first step a device that fails ends all; later it is given up. */
-static void blame(costing *c, copse_status status) {
+static void blame(costing *c, copse_status status, const copse_error *why) {
     size_t who =
         c->trainer->grouping > 0 && copse__is_loss(status) ? culprit(c) : SIZE_MAX;
     if (who != SIZE_MAX)
-        copse__trainer_lose(c->trainer, who, status);
+        copse__trainer_lose(c->trainer, who, status,
+                            c->ranks[who].status == COPSE_OK ? why : NULL);
 }
 
 copse_status copse__reduce_cost(void *user, const bool *in, double *seconds,
@@ -112,7 +113,7 @@ copse_status copse__reduce_cost(void *user, const bool *in, double *seconds,
         if (c->ranks[r].seconds > *seconds)
             *seconds = c->ranks[r].seconds;
     if (status != COPSE_OK)
-        blame(c, status);
+        blame(c, status, err);
 out:
     if (c)
         copse__group_retire(t, c->engine);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/replica.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -233,36 +234,42 @@ static size_t planned_bytes(const copse__graph *graph) {
 }
 
 /* A program in each slot, which is all zeros then (labels that are none must never be read), with few rows first; with
- * all that it is made for where that does not take long. Returns what a pass over these takes, or would. */
+ * all that it is made for where that does not take long. *pass_ns: what a pass over these takes, or would by the line
+ * through two small ones; *row_ns: what a row adds by that line. */
 static copse_status warm_up_program(copse__program *program, const copse__graph *graph,
                                     size_t rows, const void *zeros, uint64_t *pass_ns,
-                                    copse_error *err) {
-    size_t count = copse__max_size(rows / FEW, 1);
+                                    double *row_ns, copse_error *err) {
+    const size_t counts[2] = {copse__max_size(rows / FEW, 1),
+                              copse__min_size(copse__max_size(rows / FEW, 1) * 4, rows)};
     copse__extents all = copse__shard_extents(graph, rows);
     copse_status status = COPSE_OK;
-    uint64_t least = UINT64_MAX;
+    double least[2] = {INFINITY, INFINITY};
     for (size_t slot = 0; slot < COPSE__INPUT_SLOTS && status == COPSE_OK; slot++)
         status = copse__program_upload(program, slot, zeros, zeros, &all, err);
     if (status != COPSE_OK)
         return status;
-    for (size_t i = 0; i < 2 * COPSE__INPUT_SLOTS; i++) {
-        uint64_t begun = copse__now_ns();
-        status = run_once(program, graph, i % COPSE__INPUT_SLOTS, count, err);
-        if (status != COPSE_OK)
-            return status;
-        uint64_t took = copse__now_ns() - begun;
-        least = took < least ? took : least; /* the first run may compile */
-    }
-    *pass_ns = least * (rows / count);
+    for (size_t i = 0; i < COPSE__INPUT_SLOTS; i++) /* the first runs may compile */
+        for (size_t c = 0; c < 2; c++) {
+            uint64_t begun = copse__now_ns();
+            status = run_once(program, graph, i, counts[c], err);
+            if (status != COPSE_OK)
+                return status;
+            least[c] = fmin(least[c], (double)(copse__now_ns() - begun));
+        }
+    *row_ns = counts[1] > counts[0]
+                  ? fmax(0, least[1] - least[0]) / (double)(counts[1] - counts[0])
+                  : 0;
+    double pass = least[1] + (double)(rows - counts[1]) * *row_ns;
     for (size_t slot = 0;
-         slot < COPSE__INPUT_SLOTS && count < rows && *pass_ns < LONG_PASS_NS; slot++) {
+         slot < COPSE__INPUT_SLOTS && counts[1] < rows && pass < (double)LONG_PASS_NS;
+         slot++) {
         uint64_t begun = copse__now_ns();
         status = run_once(program, graph, slot, rows, err);
         if (status != COPSE_OK)
             return status;
-        uint64_t took = copse__now_ns() - begun;
-        *pass_ns = took < *pass_ns ? took : *pass_ns;
+        pass = (double)(copse__now_ns() - begun);
     }
+    *pass_ns = (uint64_t)pass;
     return COPSE_OK;
 }
 
@@ -273,6 +280,7 @@ static copse_status warm_up_programs(copse__replica *r, copse_error *err) {
     const copse__graph *graphs[] = {r->eval_graph, r->train_graph};
     void *zeros;
     r->pass_ns = 0;
+    r->row_ns = 0;
     size_t bytes = planned_bytes(r->eval_graph);
     if (r->train_graph)
         bytes = copse__max_size(bytes, planned_bytes(r->train_graph));
@@ -283,7 +291,7 @@ static copse_status warm_up_programs(copse__replica *r, copse_error *err) {
         size_t rows = i == 0 ? r->sizes.eval_rows : r->sizes.train_rows;
         uint64_t took;
         COPSE__TRY(warm_up_program(programs[i], graphs[i], copse__max_size(rows, 1),
-                                   zeros, &took, err),
+                                   zeros, &took, &r->row_ns, err),
                    out);
         r->pass_ns = took > r->pass_ns ? took : r->pass_ns;
     }
@@ -294,7 +302,10 @@ static copse_status warm_up_programs(copse__replica *r, copse_error *err) {
     COPSE__TRY(copse__backend_of(r->device)->finish(r->device, COPSE__QUEUE_COMPUTE, err),
                out);
 out:
-    free(zeros);
+    /* Where that fails, too, the device may still read them. */
+    if (status == COPSE_OK || copse__backend_of(r->device)->finish(
+                                  r->device, COPSE__QUEUE_UPLOAD, NULL) == COPSE_OK)
+        free(zeros);
     return status;
 }
 

@@ -45,6 +45,7 @@ typedef struct copse__replica {
     copse__device *device;
     copse__sizes sizes;
     uint64_t pass_ns; /* that a micro-batch took when it was warmed up, or would have */
+    double row_ns;    /* that a row more of it takes, by two small passes */
     copse__graph *train_graph, *eval_graph; /* train_graph NULL: evaluation only */
     copse__plan *train_plan, *eval_plan;
     const copse__layout *layout;

@@ -91,7 +91,8 @@ static copse_status look(copse__trainer *t, asking *a, bool *any, copse_error *e
         return status;
     g->trainer = t;
     status = copse__trainer_ask_all(t, glance_one, g, err);
-    memcpy(a->seconds, g->seconds, t->replica_count * sizeof g->seconds[0]);
+    if (status == COPSE_OK)
+        memcpy(a->seconds, g->seconds, t->replica_count * sizeof g->seconds[0]);
     copse__trainer_free_shared(t, g);
     if (status != COPSE_OK)
         return status;
@@ -175,7 +176,10 @@ copse_status copse__resting_ask(copse__trainer *t, bool *changed, copse_error *e
             copse__workers_rest(t->workers, r, true);
     copse__workers_set_patience(t->workers, t->stall_ns);
     copse__trainer_set_pace(t);
-    if (status != COPSE_OK && t->regroup_due && copse__is_loss(status))
+    if (copse__is_loss(status) && !t->regroup_due)
+        copse__log(COPSE_LOG_WARN, "devices that rest go on resting: %s: %s",
+                   err ? err->place : "", err ? err->text : "");
+    if (copse__is_loss(status))
         status = COPSE_OK; /* the next epoch begins with those who are left */
 out:
     asking_free(&a);

@@ -47,7 +47,7 @@ static copse_status alloc_pinned(copse__trainer *t, size_t rank, size_t bytes,
     if (!copse__workers_is_out(t->workers, rank))
         free(asked);
     if (status == COPSE_DEVICE || status == COPSE_TIMEOUT) {
-        copse__trainer_lose(t, rank, status);
+        copse__trainer_lose(t, rank, status, NULL);
         return COPSE_OK; /* of no use to it any more, but a pipeline wants it */
     }
     if (status == COPSE_DEVICE_MEMORY) {
@@ -103,7 +103,7 @@ static void release(const copse__slot_memory *memory, copse__slot_entry entry) {
     copse_status status =
         copse__workers_run_on(t->workers, entry.rank, free_one, asked, NULL);
     if (status != COPSE_OK)
-        copse__trainer_lose(t, entry.rank, status);
+        copse__trainer_lose(t, entry.rank, status, NULL);
     if (!copse__workers_is_out(t->workers, entry.rank))
         free(asked);
 }

@@ -58,8 +58,9 @@ struct copse__trainer {
     uint64_t attempt;
     atomic_uint_fast64_t left; /* see copse__step */
 
-    bool times_steps;  /* see copse__trainer_time_steps */
-    bool regroup_due;  /* a replica was lost; shards are still those with it */
+    bool times_steps;            /* see copse__trainer_time_steps */
+    bool regroup_due;            /* a replica was lost; shards are still those with it */
+    const copse_error *why_lost; /* while copse__trainer_lose is told so */
     uint64_t grouping; /* counts the groups: parts of open pipelines belong to one */
 
     /* Moving statistics: the master copy, in the order of the graph's states; each is mean then
@@ -220,8 +221,9 @@ void copse__trainer_free_shared(copse__trainer *trainer, void *memory);
 bool copse__trainer_blame(copse__trainer *trainer);
 /* The ranks that `failed` names are lost: no further call is made to them. Says so. */
 void copse__trainer_give_up(copse__trainer *trainer, bool repeated);
-/* The same for one rank whose worker just failed with this status outside a step. */
-void copse__trainer_lose(copse__trainer *trainer, size_t rank, copse_status status);
+/* The same for one rank that failed with this status outside a step. why: in whose words; NULL: its worker's last. */
+void copse__trainer_lose(copse__trainer *trainer, size_t rank, copse_status status,
+                         const copse_error *why);
 /* After a loss: stops (COPSE_DEVICE) where that is wanted or nobody is left, else cuts the batch anew
  * for those who are left. */
 copse_status copse__trainer_regroup(copse__trainer *trainer, copse_error *err);

@@ -42,7 +42,7 @@ static uint64_t hash_of(test_run *run) {
 }
 /* A pass whatever the rows: more than another device takes for the whole batch, also under a sanitizer on a busy
  * machine. */
-#define SLOW_NS UINT64_C(300000000)
+#define SLOW_NS UINT64_C(200000000)
 
 START_TEST(test_too_slow_device_rests) {
     test_run run, one;
@@ -206,8 +206,9 @@ START_TEST(test_resting_device_that_fails_while_it_joins_is_lost) {
     static const struct {
         frail_call call;
         size_t nth;
-    } points[] = {{FRAIL_RUN, 1},  {FRAIL_RUN, 9}, {FRAIL_WRITE, 1}, {FRAIL_WRITE, 4},
-                  {FRAIL_READ, 1}, {FRAIL_MAP, 1}, {FRAIL_ALLOC, 1}, {FRAIL_WAIT, 30}};
+    } points[] = {{FRAIL_RUN, 1},   {FRAIL_RUN, 9},  {FRAIL_WRITE, 1}, {FRAIL_WRITE, 4},
+                  {FRAIL_READ, 1},  {FRAIL_MAP, 1},  {FRAIL_ALLOC, 1}, {FRAIL_ALLOC, 3},
+                  {FRAIL_ALLOC, 4}, {FRAIL_WAIT, 30}};
     size_t struck = 0;
     for (size_t i = 0; i < COPSE__COUNT(points); i++)
         struck += strike_who_is_asked(points[i].call, points[i].nth, FRAIL_FAIL);
