@@ -277,10 +277,12 @@ void copse__trainer_set_pace(copse__trainer *t) {
     uint64_t longest = 0;
     for (size_t r = 0; r < t->replica_count; r++) {
         const copse__replica *replica = &t->replicas[r];
+        /* A thread that was left alone may write to its replica. */
+        if (!copse__takes_part(t, r) || copse__workers_is_out(t->workers, r))
+            continue;
         size_t micro = copse__max_size(replica->sizes.train_rows, 1);
         uint64_t step = replica->pass_ns * (t->shards[r] / micro + 1);
-        if (copse__takes_part(t, r) && step > longest)
-            longest = step;
+        longest = step > longest ? step : longest;
     }
     copse__workers_set_pace(t->workers, longest);
 }
